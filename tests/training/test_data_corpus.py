@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import tarfile
 from pathlib import Path
 
@@ -36,6 +37,24 @@ def test_compression_is_known_by_bytes_and_not_by_name(tmp_path: Path) -> None:
     file = write_rows(tmp_path / "rows.jsonl.gz", TEXTS).rename(tmp_path / "rows.jsonl.bz2")
 
     assert list(read_documents(str(file))) == TEXTS
+
+
+def test_lines_of_json_are_read_whole_whatever_is_in_their_strings(tmp_path: Path) -> None:
+    texts = [*(f"a{odd}b" for odd in "\u2028\u2029\x85\x00\x0b\x1c"), "x" * 3_000_000]
+    lines = [json.dumps({"text": text}, ensure_ascii=False).encode() for text in texts]
+    lines += [b"", b'\xef\xbb\xbf{"text": "of a file that was joined"}']
+    (tmp_path / "a.jsonl").write_bytes(b"\xef\xbb\xbf" + b"\r\n".join(lines))
+
+    read = list(read_documents(str(tmp_path / "a.jsonl")))
+    assert read == [*texts, "", "of a file that was joined"]
+
+
+@pytest.mark.parametrize("ending", ["gz", "bz2", "xz", "zst"])
+def test_compressed_files_joined_to_one_are_read_to_their_end(tmp_path: Path, ending: str) -> None:
+    file = write_rows(tmp_path / f"a.jsonl.{ending}", TEXTS)
+    file.write_bytes(2 * file.read_bytes())
+
+    assert list(read_documents(str(file))) == 2 * TEXTS
 
 
 def test_half_a_surrogate_pair_becomes_the_replacement_character(tmp_path: Path) -> None:
@@ -79,6 +98,9 @@ def test_saved_dataset_is_its_arrow_files(tmp_path: Path) -> None:
         ("a.json", b'["x"]\n', r"a\.json:1 is str, expected an object"),
         ("a.csv", b"id,content\n1,x\n", r'a\.csv:2 has no "text" but id, content'),
         ("a.csv", b"id,text\n1,x\n2,caf\xe9\n", r"a\.csv is no UTF-8: byte 0xe9 at 17"),
+        ("a.csv", b"id,text\n1,a, b\n", r"a\.csv:2 has not the 2 fields of the header"),
+        ("a.csv", b"text,id\nx,1\ny\n", r"a\.csv:3 has not the 2 fields of the header"),
+        ("a.csv", b'id,text\n1,"open\n2,c\n', r"a\.csv:2 is not CSV .*unexpected end of data"),
         ("a.parquet", b"PAR1 and more", r"a\.parquet is damaged"),
         ("a.arrow", b"ARROW1\0\0 and more", r"a\.arrow is damaged"),
         ("a.parquet", b"{}", r"a\.parquet is not a parquet file"),
@@ -131,6 +153,21 @@ def test_split_files_reads_what_names_say(
     names: list[str], training: list[str], held_out: list[str]
 ) -> None:
     assert split_files(names) == (training, held_out)
+
+
+def test_files_that_names_leave_out_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    split_files(["x/extra.jsonl", "x/train-0.jsonl", "notes.txt"])
+
+    assert "left out: 1 of 2 files" in caplog.text
+    assert caplog.text.rstrip().endswith(": extra.jsonl")
+
+
+def test_links_that_are_not_followed_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("x")
+    (tmp_path / "more").symlink_to(tmp_path)
+
+    with pytest.raises(BadParameter, match="/more links to a folder or to nothing"):
+        find_corpus(str(tmp_path))
 
 
 def test_find_corpus_directory_is_sorted_without_hidden_files(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -28,6 +29,9 @@ STREAM_PREFIX: Final = "stream:"
 HUB_PREFIX: Final = "hub:"
 SHORT_NAMES: Final = {"c4": "hub:allenai/c4/en"}
 
+logger = logging.getLogger(__name__)
+
+_NAMED: Final = 3  # files that a warning names
 _HELD_OUT_NAMES: Final = ("validation", "valid", "val", "dev", "eval", "test")
 
 
@@ -80,10 +84,26 @@ def split_files(files: Sequence[str]) -> tuple[list[str], list[str]]:
     """Separate files for training from those that their names mark for evaluation.
 
     Only files of rows are separated, and all others are for training. `validation` goes before
-    `test` where there are both; when some names say `train`, names that say nothing are left out.
+    `test` where there are both; when some names say `train`, names that say nothing are left out,
+    with a warning.
     """
     tables = [file for file in files if is_table(file)]
     others = [file for file in files if not is_table(file)]
+    training, held_out = _split_tables(tables)
+    if not training and not others:
+        return tables, []
+    kept = {*training, *held_out}
+    if left := [Path(file).name for file in tables if file not in kept]:
+        logger.warning(
+            "left out: %d of %d files, by their names neither for training nor the evaluation: %s",
+            len(left),
+            len(tables),
+            ", ".join(left[:_NAMED]) + (", ..." if len(left) > _NAMED else ""),
+        )
+    return [*training, *others], held_out
+
+
+def _split_tables(tables: Sequence[str]) -> tuple[list[str], list[str]]:
     said = {file: set(re.split(r"[^a-z]+", Path(file).name.lower())) for file in tables}
     by_name = {
         name: [file for file in tables if name in said[file]]
@@ -91,6 +111,5 @@ def split_files(files: Sequence[str]) -> tuple[list[str], list[str]]:
     }
     held_out = next((by_name[name] for name in _HELD_OUT_NAMES if by_name[name]), [])
     if by_name["train"]:
-        return [*by_name["train"], *others], held_out
-    remaining = [file for file in tables if not said[file] & set(_HELD_OUT_NAMES)]
-    return ([*remaining, *others], held_out) if remaining or others else (tables, [])
+        return by_name["train"], held_out
+    return [file for file in tables if not said[file] & set(_HELD_OUT_NAMES)], held_out

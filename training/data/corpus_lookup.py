@@ -83,6 +83,12 @@ def _list_directory(dataset: str) -> list[Path]:
         for path in root.rglob("*")
         if path.is_file() and not any(part.startswith(".") for part in path.relative_to(root).parts)
     )
+    links = (path for path in root.rglob("*") if path.is_symlink() and not path.is_file())
+    if (link := next(links, None)) is not None:
+        raise BadParameter(
+            f'dataset="{dataset}": {link} links to a folder or to nothing, and such links are not '
+            "followed; name the folder itself, or put its files there"
+        )
     if not files:
         example = "files of rows (.jsonl, .parquet)" if streamed else "UTF-8 text files"
         raise BadParameter(f'dataset="{dataset}" holds no files; expected {example}')

@@ -218,14 +218,23 @@ def _object(row: Any, *, where: str) -> Row:
 def _read_csv(file: str, *, start: int) -> Iterator[tuple[str, Row | None]]:
     csv.field_size_limit(2**31 - 1)  # a document may be longer than the 128 KiB it starts with
     with opened(file) as stream:
-        rows = csv.DictReader(io.TextIOWrapper(stream, "utf-8-sig", newline=""))
+        # Not strict, a quote that nothing closes would take in all that follows.
+        text = io.TextIOWrapper(stream, "utf-8-sig", newline="")
+        rows = csv.DictReader(text, strict=True)
         try:
             for number, row in enumerate(rows):
+                where = f"{file}:{rows.line_num}"
+                if None in row or None in row.values():
+                    raise BadParameter(
+                        f"{where} has not the {len(rows.fieldnames or ())} fields of the header; "
+                        'write a text with commas or line breaks in quotes ("")'
+                    )
                 if number >= start:
-                    yield f"{file}:{rows.line_num}", row
+                    yield where, row
         except (csv.Error, UnicodeDecodeError) as exc:
+            where = f"{file}:{rows.line_num + 1}"
             raise BadParameter(
-                f"{file}:{rows.line_num} is not CSV in UTF-8 ({exc}); expected a header and rows"
+                f"{where} is not CSV in UTF-8 ({exc}); expected a header and rows"
             ) from exc
 
 
