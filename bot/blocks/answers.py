@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 _MAX_BLOCKS: Final = 48
 # Slack takes 3,000 characters in a section.
 _MOST_FINDINGS: Final = 2_900
+_MARKS: Final = {"error": md.FAILED, "warning": md.WARNING, "info": md.DONE}
 _MAX_RUNS: Final = 20
 
 
@@ -115,20 +116,16 @@ def preflight_findings(examined: Sequence[tuple[str, Sequence[Finding]]]) -> Con
         verdict += f", {counted(unanswered, 'question')} without an answer"
     blocks: list[Block] = [header(f"Preflight: {verdict}")]
     for name, findings in examined:
-        lines = [_finding_line(finding) for finding in sorted(findings, key=_by_severity)]
+        lines = [
+            f"{mark} {md.code(each.check, 40)} {md.escape(each.sentence, 600)}"
+            for severity, mark in _MARKS.items()
+            for each in findings
+            if each.severity == severity
+        ]
         if lines:
             text = "\n".join([f"*{md.escape(name, 200)}*", *lines])
             blocks.append(section(text[:_MOST_FINDINGS]))
     return Content(text=f"preflight: {verdict}", blocks=blocks[:_MAX_BLOCKS])
-
-
-def _by_severity(finding: Finding) -> int:
-    return ("error", "warning", "info").index(finding.severity)
-
-
-def _finding_line(finding: Finding) -> str:
-    mark = {"error": md.FAILED, "warning": md.WARNING, "info": md.DONE}[finding.severity]
-    return f"{mark} {md.code(finding.check, 40)} {md.escape(finding.sentence, 600)}"
 
 
 def plan_summary(plan: Plan, *, command: str) -> Content:
@@ -187,9 +184,10 @@ def _command_summary(plan: Plan, *, command: str) -> Content:
     """Summarise the plan of a custom command: its machines, data and price."""
     label = "Price" if plan.on_cluster is None else "Its share of the price"
     price = f"{md.money(plan.price_per_hour_usd)} an hour"
+    starts = f"about {md.duration(plan.time_to_first_step_s)}"
     blocks = [
         header(f"Plan: a command on {plan.nodes} {md.TIMES} {plan.instance_type}"),
-        fields([(label, price), ("Starts after", _about(plan.time_to_first_step_s))]),
+        fields([(label, price), ("Starts after", starts)]),
         section(_made_or_used(plan)),
         context("\n".join(md.escape(warning, 400) for warning in plan.warnings[:8])),
         *_offered("Start it", command),
@@ -205,13 +203,10 @@ def _offered(invitation: str, command: str) -> list[Block]:
     return [shown, *([actions([edit])] if len(words) <= MOST_TYPED else [])]
 
 
-def _about(seconds: float) -> str:
-    return f"about {md.duration(seconds)}"
-
-
 def _made_or_used(plan: Plan) -> str:
     if plan.on_cluster is None:
-        return "*It would create*\n" + _bullets(plan.will_create)
+        created = [f"\u2022 {md.escape(line, 300)}" for line in plan.will_create[:12]]
+        return "\n".join(["*It would create*", *created])
     least = f"{plan.min_nodes} to " if plan.min_nodes is not None else ""
     nodes = f"{least}{counted(plan.nodes, 'node')}"
     label = md.code(plan.on_cluster, 60)
@@ -334,7 +329,3 @@ def results_given_up(run: Run) -> Content:
     become = f"stay on {existing.existing_id}" if existing is not None else "will be deleted"
     text = f"{md.code(run.run_id, 120)} ends without its results; they {become}"
     return Content(text=text, blocks=[section(f"\U0001f6d1 {text}.")])
-
-
-def _bullets(lines: Sequence[str]) -> str:
-    return "\n".join(f"\u2022 {md.escape(line, 300)}" for line in lines[:12])

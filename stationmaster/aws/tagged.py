@@ -88,7 +88,7 @@ class TaggedResources:
         """
         filters = [{"Name": f"tag:{tag}", "Values": [cluster_name("*")]}]
         return [
-            Tagged(each[id_name], _of_name(one["Value"]))
+            Tagged(each[id_name], ClusterId(one["Value"].removeprefix(cluster_name(""))))
             for each in listed(self._ec2, operation, key, f"listing {what}", Filters=filters)
             for one in each.get(tags, [])
             if one["Key"] == tag
@@ -97,7 +97,3 @@ class TaggedResources:
 
 def _tagged(arn: str, tags: dict[str, str]) -> Tagged:
     return Tagged(arn, ClusterId(tags[TAG_CLUSTER_ID]), tags.get(TAG_DEPLOYMENT, ""))
-
-
-def _of_name(eks_name: str) -> ClusterId:
-    return ClusterId(eks_name.removeprefix(cluster_name("")))

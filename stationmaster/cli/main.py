@@ -106,7 +106,9 @@ def make_parser() -> argparse.ArgumentParser:
         "--deployment", default="stationmaster", metavar="NAME", help="whose settings are looked up"
     )
     preflight.add_argument("--state-dir", type=_folder, metavar="DIR", help="of a local mode")
-    preflight.set_defaults(run=_preflight)
+    preflight.set_defaults(
+        run=lambda arguments: int(_loaded("preflight").preflight(arguments, look_up=_look_up))
+    )
 
     diagnose = commands.add_parser(
         "diagnose", help="the root cause in pod logs, events, descriptions and dmesg"
@@ -298,10 +300,6 @@ def _render(arguments: argparse.Namespace) -> int:
     run_id = new_run_id(plan.recipe, dedup_key=request.command)
     print(to_yaml(render_all(request, run_id=run_id, kind=kind)), end="")
     return OK
-
-
-def _preflight(arguments: argparse.Namespace) -> int:
-    return int(_loaded("preflight").preflight(arguments, look_up=_look_up))
 
 
 def _later(name: str, function: str = "", *, extra: str = "aws") -> Callable[..., int]:

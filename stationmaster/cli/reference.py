@@ -115,7 +115,8 @@ def _key_rows() -> list[tuple[str, str, str, str]]:
     helps: dict[str, str] = {}
     kinds: dict[str, list[str]] = {}
     for kind, name in _KINDS:
-        for key in keys_of(_first_of(kind)):
+        first = next(each for each in CATALOGUE.values() if isinstance(each.training, kind))
+        for key in keys_of(first):
             helps.setdefault(key.name, key.help)
             kinds.setdefault(key.name, []).append(name)
     return [
@@ -141,10 +142,6 @@ def _framework_rows() -> list[tuple[str, str, str]]:
             row = (f"`{name}=`", field.description or "")
             frameworks.setdefault(row, []).append(FRAMEWORK_NAMES[framework])
     return [(*row, ", ".join(names)) for row, names in frameworks.items()]
-
-
-def _first_of(kind: type) -> Recipe:
-    return next(recipe for recipe in CATALOGUE.values() if isinstance(recipe.training, kind))
 
 
 def _shell_rows(parser: argparse.ArgumentParser, prefix: str) -> list[tuple[str, str]]:

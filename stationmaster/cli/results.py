@@ -140,13 +140,8 @@ def _artifacts(arguments: argparse.Namespace) -> Artifacts:
     bucket = arguments.bucket or artifacts_bucket()
     if state_dir is None and bucket:
         return Artifacts.connect(bucket)
-    return _local(state_dir or DEFAULT_STATE_DIR)
-
-
-def _local(state_dir: Path) -> Artifacts:
-    """Return the bucket of the local mode that runs with this state directory."""
     enter_local_mode(
-        state_dir,
+        state_dir or DEFAULT_STATE_DIR,
         or_else="no bucket is named and {missing}; give --bucket NAME, the output "
         "ArtifactsBucketName of the deployment, or --state-dir DIR",
     )

@@ -33,10 +33,8 @@ from stationmaster.domain.errors import (
     NotPossibleNow,
     StationmasterError,
 )
-from stationmaster.domain.ids import RunId
 from stationmaster.domain.keys.capacity import refuse_too_few
 from stationmaster.domain.rules import Act
-from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.view import ClusterView
 from stationmaster.log_keys import learn
 from stationmaster.services import Services
@@ -154,7 +152,7 @@ def view_cluster(services: Services, cluster: Cluster) -> ClusterView:
     """Return the cluster with the runs that use it or wait for it."""
     return ClusterView(
         cluster,
-        runs=_runs(services, cluster.waiting_runs),
+        runs=services.runs.find_each(cluster.waiting_runs),
         emulated_speed=services.settings.emulated_speed,
     )
 
@@ -334,8 +332,3 @@ def delete_cluster(services: Services, label: str, who: Actor) -> ClusterView:
         cluster = services.cluster_states.record(cluster.cluster_id, [deletion])
         follow_up(services, cluster)
     return replace(view, cluster=cluster)
-
-
-def _runs(services: Services, run_ids: list[RunId]) -> dict[RunId, Run]:
-    found = [services.runs.find(run_id) for run_id in run_ids]
-    return {run.run_id: run for run in found if run is not None}

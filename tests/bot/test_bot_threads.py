@@ -117,7 +117,6 @@ TOLD = [
             "limit; what it keeps in /dev/shm counts*",
         ],
     ),
-    ([phase(RunPhase.RUNNING)], running(), ["\u25b8 *training*"]),
     (
         [
             event(ev.TrainingResumed, step=1000),
@@ -169,11 +168,6 @@ TOLD = [
         ["\u2717 *training failed* <@U0OPERATOR>: the loss is nan; its results are being saved"],
     ),
     (
-        [event(ev.TrainingFinished, step=9, samples=[{"prompt": "`if", "text": "<x>\nreturn"}])],
-        running(),
-        ["\U0001f3c1 last step 9 taken", "> `'if` &lt;x&gt; return"],
-    ),
-    (
         [
             event(cl.SizeSettled, nodes=6, reason="no capacity"),
             event(ev.NodesLeased, attempt_id="a", nodes=6, price_per_hour_usd=1.0),
@@ -184,8 +178,26 @@ TOLD = [
             "\u25b8 it has 6 nodes of 2:8",
         ],
     ),
+    (
+        [event(ev.ResultsLost, reason="gone")],
+        running(backups=Backups(number=1, newest=NEWEST)),
+        [
+            "\u2717 nothing can be saved: gone",
+            f"\U0001f4be *Newest backup:* step 4,200 (1.00 GiB) in `{URI}`",
+            f"```/train resume {RUN_ID}```",
+        ],
+    ),
+]
+
+
+SAID = [
+    (phase(RunPhase.RUNNING), "\u25b8 *training*"),
+    (
+        event(ev.TrainingFinished, step=9, samples=[{"prompt": "`if", "text": "<x>\nreturn"}]),
+        "\U0001f3c1 last step 9 taken\n> `'if` &lt;x&gt; return",
+    ),
     *(
-        ([event(ev.DataStaged, work=work, was_there=was_there, **STAGED)], running(), [said])
+        (event(ev.DataStaged, work=work, was_there=was_there, **STAGED), said)
         for work, was_there, said in (
             ("restoring", False, "\u2713 brought back in 12s: 3 files, 1.5 GB"),
             ("restoring", True, "\u2713 brought back before: 3 files"),
@@ -197,89 +209,56 @@ TOLD = [
         )
     ),
     (
-        [event(ev.ResultsSaved, **SIZE)],
-        running(),
-        [f"\U0001f4be results saved and verified: 7 files, 1.00 KiB in `{URI}`"],
+        event(ev.ResultsSaved, **SIZE),
+        f"\U0001f4be results saved and verified: 7 files, 1.00 KiB in `{URI}`",
     ),
     (
-        [event(ev.ResultsUnsaved, reason=DENIED)],
-        running(),
-        [
-            "\u26a0\ufe0f <@U0OPERATOR> *the results are not saved*, and stay at a price: "
-            "S3 refuses &lt;the saver&gt;: AccessDenied",
-        ],
+        event(ev.ResultsUnsaved, reason=DENIED),
+        "\u26a0\ufe0f <@U0OPERATOR> *the results are not saved*, and stay at a price: "
+        "S3 refuses &lt;the saver&gt;: AccessDenied",
+    ),
+    (event(ev.SavingRequested, user_id="U0X"), "\u25b8 saving the results again, as asked"),
+    (event(ev.SavingRequested), "\u25b8 saving the results again"),
+    (
+        event(ev.ResultsGivenUp, user_id="U0X"),
+        "\u2717 the results that are not saved were given up",
     ),
     (
-        [event(ev.SavingRequested, user_id="U0X")],
-        running(),
-        ["\u25b8 saving the results again, as asked"],
-    ),
-    ([event(ev.SavingRequested)], running(), ["\u25b8 saving the results again"]),
-    (
-        [event(ev.ResultsLost, reason="gone")],
-        running(backups=Backups(number=1, newest=NEWEST)),
-        [
-            "\u2717 nothing can be saved: gone",
-            f"\U0001f4be *Newest backup:* step 4,200 (1.00 GiB) in `{URI}`",
-            f"```/train resume {RUN_ID}```",
-        ],
+        event(ev.BackupSaved, number=1, step=4200, num_bytes=2**30, uri=URI, manifest_sha256="0"),
+        f"\U0001f4be backup of step 4,200 saved and verified: 1.00 GiB in `{URI}`",
     ),
     (
-        [event(ev.ResultsGivenUp, user_id="U0X")],
-        running(),
-        ["\u2717 the results that are not saved were given up"],
+        event(ev.BackupFailed, number=1, reason=DENIED),
+        "\u26a0\ufe0f *a backup failed:* S3 refuses &lt;the saver&gt;: AccessDenied; it is "
+        "tried again",
     ),
     (
-        [
-            event(
-                ev.BackupSaved,
-                number=1,
-                step=4200,
-                num_bytes=2**30,
-                uri=URI,
-                manifest_sha256="0",
-            )
-        ],
-        running(),
-        [f"\U0001f4be backup of step 4,200 saved and verified: 1.00 GiB in `{URI}`"],
+        event(ev.ExportEnded, reason=""),
+        "\u25b8 a model that transformers loads was made of the newest checkpoint",
     ),
     (
-        [event(ev.BackupFailed, number=1, reason=DENIED)],
-        running(),
-        [
-            "\u26a0\ufe0f *a backup failed:* S3 refuses &lt;the saver&gt;: AccessDenied; it is "
-            "tried again"
-        ],
+        event(ev.ExportEnded, reason="<gated>"),
+        "\u26a0\ufe0f *no model was made of the newest checkpoint*, which is saved all the "
+        "same: &lt;gated&gt;",
     ),
     (
-        [event(ev.ExportEnded, reason="")],
-        running(),
-        ["\u25b8 a model that transformers loads was made of the newest checkpoint"],
+        event(ev.ResultsPushed, repository="lab/tiny", revision="0123456789abcdef"),
+        "\U0001f917 model pushed to `lab/tiny`, revision `0123456789ab`, and verified there",
     ),
     (
-        [event(ev.ExportEnded, reason="<gated>")],
-        running(),
-        [
-            "\u26a0\ufe0f *no model was made of the newest checkpoint*, which is saved all the "
-            "same: &lt;gated&gt;"
-        ],
+        event(ev.ResultsNotPushed, repository="lab/tiny", reason="a < b"),
+        "\u26a0\ufe0f *the model was not pushed* to `lab/tiny`: a &lt; b",
     ),
     (
-        [event(ev.ResultsPushed, repository="lab/tiny", revision="0123456789abcdef")],
-        running(),
-        ["\U0001f917 model pushed to `lab/tiny`, revision `0123456789ab`, and verified there"],
-    ),
-    (
-        [event(ev.ResultsNotPushed, repository="lab/tiny", reason="a < b")],
-        running(),
-        ["\u26a0\ufe0f *the model was not pushed* to `lab/tiny`: a &lt; b"],
-    ),
-    (
-        [event(ev.PreflightWarned, findings=("images: could not be asked: AccessDenied",))],
-        running(),
-        ["\u26a0\ufe0f before the start: images: could not be asked: AccessDenied"],
+        event(ev.PreflightWarned, findings=("images: could not be asked: AccessDenied",)),
+        "\u26a0\ufe0f before the start: images: could not be asked: AccessDenied",
     ),
 ]
+
+
+@pytest.mark.parametrize(("told", "line"), SAID)
+def test_thread_says_this_of_an_event(told, line):
+    assert thread_message([told], running()).text == line
 
 
 @pytest.mark.parametrize(("events", "view", "lines"), TOLD)

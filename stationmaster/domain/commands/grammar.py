@@ -221,11 +221,10 @@ def _refuse_subcommand(first: str, rest: list[str], ask: Questions) -> None:
         name = typed if first.lower() == meant.name else f'"{shorten(first)}": {typed}'
         raise NotAvailable(f"{name} is not available in this version; {meant.today}; {AVAILABLE}")
     if meant is START:
+        is_one = bool(rest) and (rest[0] in SUBCOMMANDS or _is_recipe(rest[0]))
         raise BadCommand(
             f'"{shorten(first)}" is not a command; start a run with /train RECIPE [key=value ...]',
-            suggestion=_accepted(
-                ask, rest if rest and _is_first_word(rest[0]) else [], ["recipes"]
-            ),
+            suggestion=_accepted(ask, rest if is_one else [], ["recipes"]),
         )
     if meant is EXTEND:
         rest = [_cluster_of(rest[0], ask), *rest[1:]] if rest else []
@@ -253,10 +252,6 @@ def _read_cost(words: list[str], ask: Questions) -> tuple[str, str]:
         meant = "plan" if _is_recipe(words[0]) else "status"
         error.suggestion = _accepted(ask, [meant, *words], ["cost"])
         raise
-
-
-def _is_first_word(word: str) -> bool:
-    return word in SUBCOMMANDS or _is_recipe(word)
 
 
 def _is_recipe(word: str) -> bool:

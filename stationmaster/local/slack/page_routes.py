@@ -178,10 +178,7 @@ class _Feed:
             self._loop.call_soon_threadsafe(self._put, change)
 
     def _put(self, change: Change) -> None:
-        if self.queue.qsize() < _MAX_UNREAD:
-            self.queue.put_nowait(change)
-        else:
-            self.queue.put_nowait(None)
+        self.queue.put_nowait(change if self.queue.qsize() < _MAX_UNREAD else None)
 
 
 async def _pump(socket: WebSocket, feed: _Feed) -> None:
