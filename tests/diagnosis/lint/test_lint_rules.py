@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import lint_manifests
@@ -51,6 +52,7 @@ MEGATRON = (
     "--untie-embeddings-and-output-weights, --use-distributed-optimizer]"
 )
 WORKER = JOB[JOB.index("    Worker:") :]
+SHAPES = (Path(__file__).parent / "public_shapes.yaml").read_text().split("\n---\n")
 ETCD_JOB = "elasticPolicy:\n    rdzvBackend: etcd-v2\n    rdzvHost: etcd\n    rdzvPort: 2379"
 
 
@@ -687,6 +689,16 @@ def test_one_fault_many_times_is_shown_some_times_with_the_number_of_the_others(
 
 ODD = [None, True, 0, -1, 3.5, 10**30, "", "8", "${A}", "{{ x }}", [], {}, [1], [None], [[]]]
 PLACES = st.lists(st.tuples(st.integers(0, 10**6), st.sampled_from(ODD)), min_size=1, max_size=3)
+
+
+@pytest.mark.parametrize(
+    "text", SHAPES, ids=[yaml.safe_load(text)["metadata"]["name"] for text in SHAPES]
+)
+def test_public_examples_that_work_have_no_error(text: str) -> None:
+    linted = lint([("a.yaml", text)])
+
+    assert linted.num_objects == 1
+    assert [each for each in linted.findings if each.severity == "error"] == []
 
 
 @settings(max_examples=80, deadline=None)
