@@ -98,6 +98,14 @@ def test_steps_of_one_moment_all_count_and_late_lines_do_not():
     assert run.progress.step == 3
 
 
+def test_figures_of_a_step_count_after_the_bar_that_tells_of_it_in_one_moment():
+    bar = progress(5, 1, None).model_copy(update={"has_loss": False})
+
+    run = apply(apply(make_run(RunPhase.RUNNING), bar), progress(5, 1, 8.0))
+
+    assert run.loss_points == [(1, 8.0)]
+
+
 def test_lines_of_two_pods_are_never_mixed():
     def said(seconds, step, pod):
         at = START + timedelta(seconds=seconds)

@@ -297,7 +297,9 @@ def _is_of_another(run: Run, known: ev.ProgressReported, event: ev.ProgressRepor
 def _progress(run: Run, event: ev.ProgressReported) -> dict[str, object]:
     known = run.progress
     # Lines of one moment have one number where the trainer numbers none: logs come in pieces.
-    if known is not None and (event.seq, event.step) <= (known.seq, known.step):
+    # A bar may tell of a step just before the figures of that step.
+    place = (event.seq, event.step, event.has_loss)
+    if known is not None and place <= (known.seq, known.step, known.has_loss):
         return {}  # an older line, delivered late
     if known is not None and _is_of_another(run, known, event):
         return {}

@@ -1,0 +1,41 @@
+"""A small script in the shape of others: it meets the other ranks, prints as they do, and writes.
+
+Called as `torchrun shapes.py SHAPE DIRECTORY`; rank 0 prints five steps of eight.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+LINES = {
+    "torch": "step {step}/8 loss {loss}",
+    "nanogpt": "iter {step}: loss {loss}, time 45.67ms, mfu 1.23%",
+    "transformers": (
+        " 50%|####      | {step}/8 [00:01<00:01,  2.0it/s]\n{{'loss': {loss}, 'epoch': 1}}"
+    ),
+    "lightning": "Epoch 0:  50%|####      | {step}/8 [00:01<00:01, 2.0it/s, v_num=0, loss={loss}]",
+    "deepspeed": "steps: {step} loss: {loss} iter time (s): 0.123 samples/sec: 32.5",
+    "megatron": " iteration {step}/ 8 | learning rate: 1.0E-05 | lm loss: {loss} |",
+}
+
+
+def main(shape: str, directory: str) -> None:
+    dist.init_process_group("gloo")
+    for step in range(1, 6):
+        met = torch.ones(1)
+        dist.all_reduce(met)  # nothing goes on where a rank is missing
+        assert met.item() == dist.get_world_size() > 1
+        if dist.get_rank() == 0:
+            print(LINES[shape].format(step=step, loss=4.0 - step / 2), flush=True)  # noqa: T201
+    if dist.get_rank() == 0:
+        Path(directory).mkdir(parents=True)
+        Path(directory, "model").write_text(shape)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
