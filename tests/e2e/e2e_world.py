@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -127,6 +128,36 @@ class World:
         """Everything that was said in the run's thread."""
         replies = self.mode.slack.thread(TRAINING_CHANNEL_ID, self.card(run_id).ts)
         return "\n".join(f"{reply.text} {reply.blocks}" for reply in replies)
+
+
+def processes() -> dict[int, tuple[int, str]]:
+    """Every process as pid -> (parent's pid, command line)."""
+    if not Path("/proc/self/stat").exists():  # macOS
+        listing = subprocess.run(
+            ["ps", "-axwwo", "pid=,ppid=,command="], capture_output=True, text=True, check=True
+        ).stdout
+        rows = (line.split(maxsplit=2) for line in listing.splitlines())
+        return {int(row[0]): (int(row[1]), row[2]) for row in rows if len(row) == 3}
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue  # it ended meanwhile
+        found[int(entry.name)] = (parent, command)
+    return found
+
+
+def torchruns(run_id: str) -> set[int]:
+    """Processes that run the torchrun of one of the run's pods, started or forked."""
+    return {
+        pid
+        for pid, (_, command) in processes().items()
+        if "torchrun" in command and run_id in command
+    }
 
 
 @contextmanager

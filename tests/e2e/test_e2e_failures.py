@@ -2,11 +2,9 @@
 
 import os
 import signal
-import subprocess
-from pathlib import Path
 
 import pytest
-from e2e_world import world
+from e2e_world import processes, torchruns, world
 
 
 @pytest.fixture
@@ -14,36 +12,6 @@ def running(tmp_path):
     """A local mode whose trainers are children of their torchrun."""
     with world(tmp_path) as started:
         yield started
-
-
-def processes():
-    """Every process as pid -> (parent's pid, command line)."""
-    if not Path("/proc/self/stat").exists():  # macOS
-        listing = subprocess.run(
-            ["ps", "-axwwo", "pid=,ppid=,command="], capture_output=True, text=True, check=True
-        ).stdout
-        rows = (line.split(maxsplit=2) for line in listing.splitlines())
-        return {int(row[0]): (int(row[1]), row[2]) for row in rows if len(row) == 3}
-    found = {}
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            continue  # it ended meanwhile
-        found[int(entry.name)] = (parent, command)
-    return found
-
-
-def torchruns(run_id):
-    """Processes that run the torchrun of one of the run's pods, started or forked."""
-    return {
-        pid
-        for pid, (_, command) in processes().items()
-        if "torchrun" in command and run_id in command
-    }
 
 
 def trainers(run_id):

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 import pytest
-from e2e_world import LAUNCH_FLAGS, world
+from e2e_world import LAUNCH_FLAGS, torchruns, world
 from playwright.sync_api import expect, sync_playwright
 
 from stationmaster.local.slack import APPROVER_ID, OPERATOR_ID, TRAINING_CHANNEL_ID
@@ -220,6 +220,7 @@ def test_page_when_training_fails_says_its_cause_and_what_to_do(stage):
     expect(card).to_contain_text(f"/train tiny-llama {words}")
     picture(page, "failed")
     assert running.left(run_id) == []
+    assert torchruns(run_id) == set()
 
 
 def test_home_and_a_comparison_show_both_runs(stage):
