@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 from stationmaster.commands.choosing import refuse_late_stop
@@ -26,6 +27,8 @@ from stationmaster.domain.errors import (
 )
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.keys.push_to import refuse_push
+from stationmaster.domain.keys.registry import Options
+from stationmaster.domain.names import SHARED_MOUNT
 from stationmaster.domain.planning.frameworks.rules import why_no_converter, why_no_image
 from stationmaster.domain.planning.machine_checks import offer_warnings
 from stationmaster.domain.planning.plan import Plan
@@ -123,11 +126,21 @@ def _missing_image(services: Services, start: StartRun) -> str | None:
     if start.resolved.weights_to_convert and not start.options.program and not settings.nemo_image:
         return why_no_converter(start.resolved)
     is_local = settings.emulated_speed is not None
+    if is_local and (missing := _missing_folder(start.options)):
+        return missing
     if is_local and start.resolved.training.rendezvous == "etcd" and shutil.which("etcd") is None:
         return (
             "rendezvous=etcd needs etcd 3.4 or 3.5, and this machine has none (Debian, Ubuntu: "
             "apt install etcd-server); use rendezvous=c10d"
         )
+    return None
+
+
+def _missing_folder(options: Options) -> str | None:
+    """Say what a custom command names that this machine, which runs it, does not have."""
+    directory = options.directory
+    if directory and not directory.startswith(SHARED_MOUNT) and not Path(directory).is_dir():
+        return f"directory={directory} is no folder of this machine; give one that is there"
     return None
 
 

@@ -70,6 +70,8 @@ class JobSpec:
     """The image is not the deployment's: nobody knows its user and its programs."""
     program: tuple[str, ...] = ()
     """What the pods run in place of the product's own trainer: what was typed, or a framework."""
+    directory: str = ""
+    """Where a custom command starts; "" where the image says that."""
     resume_dir: str = ""
     """Where the output lies that a custom command goes on from; "" at a first start."""
     dataset: str = ""
@@ -179,6 +181,7 @@ def job_spec(
         resume_from=request.resume_from,
         has_own_image=bool(request.image),
         program=request.program or framework_program(recipe, run_directory(run_id)),
+        directory=request.working_directory,
         resume_dir=f"{run_directory(run_id)}/{output_directory()}" if request.output_from else "",
         dataset=overrides.get("dataset", ""),
         options=request.job_options,

@@ -91,6 +91,7 @@ def pod_template(
                     "name": container,
                     "image": spec.image,
                     "command": command(spec),
+                    **({"workingDir": spec.directory} if spec.directory else {}),
                     "ports": [port],
                     "env": _environment(spec, variables),
                     "resources": pod_resources(

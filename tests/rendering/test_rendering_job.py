@@ -447,14 +447,15 @@ def test_variables_of_the_product_are_filled_in_where_a_command_names_them():
 
 
 def test_command_that_is_resumed_is_told_where_its_output_lies_and_a_first_one_nothing():
-    words = ("a.py", "--from=$STATIONMASTER_RESUME_DIR")
+    words = ("/opt/app/a.py", "--from=$STATIONMASTER_RESUME_DIR")
 
     first = render(request={"program": words})
     again = render(request={"program": words, "output_from": "ddp-cpu-00000001"})
 
-    assert container(first)["command"] == ["a.py", "--from="]
+    assert container(first)["command"] == ["/opt/app/a.py", "--from="]
+    assert container(first)["workingDir"] == "/opt/app"
     assert "STATIONMASTER_RESUME_DIR" not in environment(first)
-    assert container(again)["command"] == ["a.py", "--from=$(STATIONMASTER_RESUME_DIR)"]
+    assert container(again)["command"] == ["/opt/app/a.py", "--from=$(STATIONMASTER_RESUME_DIR)"]
     where = environment(again)["STATIONMASTER_RESUME_DIR"]
     assert where == "/fsx/runs/llama2-7b-0123abcd/restored/output"
 

@@ -1,7 +1,8 @@
-"""`image=` and `command=`: what a run runs besides the product's own code, where it may."""
+"""`image=`, `command=` and `directory=`: what a run runs besides the product's own code."""
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterable
 from typing import Final
@@ -30,6 +31,15 @@ _COMMAND: Final = Key(
     is_resumed=True,
 )
 
+_DIRECTORY: Final = Key(
+    name="directory",
+    help="where the command of command= starts, an absolute path; if not given, the folder of a "
+    "script that the command names by an absolute path",
+    meanings=("working_dir", "workdir", "working_directory", "cwd", "chdir"),
+    meant=str,
+    is_resumed=True,
+)
+
 EXPANDED: Final = (
     "STATIONMASTER_OUTPUT_DIR",
     "STATIONMASTER_DATASET",
@@ -46,6 +56,8 @@ _STATIC: Final = (
     "script that calls init_process_group() itself, once on a node of several GPUs, waits 30 "
     'minutes in vain; start such a one with command="env WORLD_SIZE={nodes} python SCRIPT ..."'
 )
+# A script that is named by where it is; the folder may not be the root.
+_SCRIPT: Final = re.compile(r"/.+/[^/]+\.(?:py|sh)")
 # About the recipe's trainer and its checkpoints, as the keys of recipes are.
 _OF_TRAINER: Final = ("backup_every", "push_to")
 # What still means something when another program takes the trainer's place.
@@ -61,6 +73,14 @@ class Option(Part):
     program: tuple[str, ...] = ()
     """What they run in place of the recipe's trainer, as words that no shell reads; empty for
     that."""
+    directory: str = ""
+    """Where that starts, as it was typed; "" for the folder of its script, or the image's."""
+
+    @property
+    def working_directory(self) -> str:
+        """Where the program starts; "" where only the image knows."""
+        scripts = (word for word in self.program if _SCRIPT.fullmatch(word))
+        return self.directory or next(scripts, "").rpartition("/")[0]
 
 
 def read(typed: Typed) -> Option:
@@ -69,7 +89,7 @@ def read(typed: Typed) -> Option:
     for key in (key for key in (_IMAGE, _COMMAND) if typed.get(key) is not None):
         _refuse_where_not_allowed(key.name, rules)
     if rules is None:
-        return Option()
+        return Option(directory=_directory(_DIRECTORY, typed))
     if command is not None and not rules.allows_commands:
         raise NotPossibleNow(
             "command= runs what is typed in the channel on this machine, with the rights of "
@@ -78,6 +98,7 @@ def read(typed: Typed) -> Option:
     own = Option(
         image=_image(image, rules) if image is not None else "",
         program=_program(command) if command is not None else (),
+        directory=_directory(_DIRECTORY, typed),
     )
     if own.program:
         _refuse_idle_keys(typed)
@@ -119,6 +140,19 @@ def _image(text: str, rules: OwnCodeRules) -> str:
             f'image="{image[:200]}" is not of an allowed registry: this deployment {why} {allowed}'
         )
     return image
+
+
+def _directory(key: Key, typed: Typed) -> str:
+    text = typed.get(key)
+    if text is None:
+        return ""
+    if typed.get(_COMMAND) is None:
+        raise BadParameter(f"{key.name}= has no effect without command=; leave it out")
+    if not text.startswith("/") or not text.isprintable() or "$" in text:
+        raise BadCommand(
+            f"{key.name}={text[:80]} is not accepted: expected an absolute path, such as /opt/app"
+        )
+    return text
 
 
 def _program(text: str) -> tuple[str, ...]:
@@ -261,7 +295,13 @@ def typed(options: Part) -> dict[str, str | None]:
     """Write the image, and the command as one word in quotes."""
     own = part(options, Option)
     command = shlex.join(own.program) if own.program else None
-    return {_IMAGE.name: own.image or None, _COMMAND.name: command}
+    return {
+        _IMAGE.name: own.image or None,
+        _COMMAND.name: command,
+        _DIRECTORY.name: own.directory or None,
+    }
 
 
-FAMILY: Final = Family(keys=(_IMAGE, _COMMAND), read=read, typed=typed, refuse=refuse, note=note)
+FAMILY: Final = Family(
+    keys=(_IMAGE, _COMMAND, _DIRECTORY), read=read, typed=typed, refuse=refuse, note=note
+)

@@ -36,6 +36,23 @@ def test_image_and_command_are_read():
     assert command.overrides == {}
 
 
+@pytest.mark.parametrize(
+    ("words", "place"),
+    [
+        ("command='torchrun --nnodes 2 /a/b/t.py /c/d.py'", "/a/b"),
+        ("command='/v/bin/python -u /a/t.py'", "/a"),
+        ("command='/a/run.sh'", "/a"),
+        ("command='torchrun b/t.py --config /c/d.json'", ""),
+        ("command='torchrun /a/b/t.py' directory=/w", "/w"),
+    ],
+)
+def test_command_starts_in_the_folder_of_its_script_or_where_it_was_typed(words: str, place: str):
+    command = start(f"ddp-cpu {words}")
+
+    assert command.options.working_directory == place
+    assert start(command.words).options == command.options
+
+
 def test_nothing_of_a_command_is_expanded():
     words = ["echo", "$(HOSTNAME)", "$HOME", "`id`", ";", "rm", "-rf", "<@U1>", "*", "&&", "|"]
 
@@ -246,6 +263,8 @@ def test_resumed_run_keeps_its_image():
         ("command=' '", "names no program"),
         ("command='\"\" x'", "names no program"),
         ("""command="it's" """, "is opened and not closed"),
+        ("command=true directory=here", "directory=here is not accepted: expected an absolute"),
+        ("directory=/opt/app", "directory= has no effect without command="),
         ("command=true datset=x", "did you mean dataset"),
         ("command=true dataset=packed:c4", "is packed for the recipe's trainer"),
         (f"image={IMAGE} rendezvous=etcd", "use rendezvous=c10d or static"),

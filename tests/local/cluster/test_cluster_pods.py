@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from kubernetes.client.exceptions import ApiException
 from stationmaster.local.cluster.api.errors import ApiError
 from stationmaster.local.cluster.node.environment import Ports, Translation, expand
 from stationmaster.local.cluster.node.kubelet import Kubelet
+from stationmaster.local.cluster.node.own_code import own_variables
 from tests.support.cluster_fixtures import (
     GPU,
     REPOSITORY,
@@ -92,6 +94,24 @@ def test_pod_environment_comes_from_every_source(cluster: Cluster) -> None:
         "env",
         "127.0.0.1",
     ]
+
+
+def test_program_of_others_does_not_start_in_the_products_checkout(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    shown = {"command": ["sh", "-c", "pwd"]}
+    told = {"env": [{"name": "STATIONMASTER_OUTPUT_DIR", "value": "/fsx/x"}]}
+    cluster.run_pod("product", "", container=shown)
+    cluster.run_pod("theirs", "", container=shown | told)
+    cluster.run_pod("placed", "", container=shown | told | {"workingDir": str(tmp_path)})
+    for name in ("product", "theirs", "placed"):
+        cluster.pod_phase(name, "Succeeded")
+
+    assert cluster.log("product").strip() == str(REPOSITORY)
+    assert f"/pods/{cluster.pod('theirs').metadata.uid}" in cluster.log("theirs")
+    assert cluster.log("placed").strip() == str(tmp_path)
+    base = {"PYTHONPATH": f"/stores{os.pathsep}{REPOSITORY}"}
+    assert own_variables(base, product=REPOSITORY) == {"PYTHONPATH": "/stores"}
 
 
 @pytest.mark.skipif(shutil.which("etcd") is None, reason="needs etcd (apt-get install etcd-server)")

@@ -121,6 +121,8 @@ class ContainerProcess:
 
 def _check_program(command: Command) -> None:
     program = command.argv[0]
+    if not command.cwd.is_dir():
+        raise StartError(f'chdir to cwd ("{command.cwd}"): no such directory')
     if "/" in program:
         path = Path(command.cwd, program)
         if not path.exists():

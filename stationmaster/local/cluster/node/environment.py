@@ -186,9 +186,11 @@ def container_command(
     argv = [translation.argument(expand(word, declared)) for word in written]
     for name in _PORT_NAMES & declared.keys():
         argv = [_with_port(word, declared[name], env[name]) for word in argv]
-    working = translation.text(container.get("workingDir") or "")
-    cwd = Path(working) if working and working != container.get("workingDir") else directory
-    return Command(argv, env, cwd)
+    written_dir = container.get("workingDir") or ""
+    working = Path(translation.text(written_dir))
+    # A directory of an image is not here, unless this machine has one of that name.
+    is_here = str(working) != written_dir or working.is_dir()
+    return Command(argv, env, working if written_dir and is_here else directory)
 
 
 def _host_name(pod: Object) -> str:

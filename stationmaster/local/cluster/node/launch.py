@@ -29,6 +29,7 @@ from stationmaster.local.cluster.node.environment import (
     Translation,
     container_command,
 )
+from stationmaster.local.cluster.node.own_code import is_own_code, own_directory, own_variables
 from stationmaster.local.cluster.node.volumes import (
     FileSystems,
     MountError,
@@ -106,14 +107,19 @@ def command_of(
             f'image "{container["image"]}" has no command here: local mode runs no images; set the '
             "container's command"
         )
-    mounts = container_mounts(container, volumes)
+    mounts, product, directory = container_mounts(container, volumes), context.directory, None
+    base = _node_variables(context, pod, container) | _slow_storage(context, pod, mounts)
+    if is_own_code(container):
+        base = own_variables(base, product=product)
+        pods_own = context.state_dir / "pods" / pod["metadata"]["uid"]
+        directory = own_directory(product=product, instead=pods_own)
     return container_command(
         context.objects,
         pod,
         container,
-        base=_node_variables(context, pod, container) | _slow_storage(context, pod, mounts),
+        base=base,
         translation=_translation(context, pod, mounts),
-        directory=context.directory,
+        directory=directory or product,
     )
 
 
