@@ -105,7 +105,7 @@ def _bar(before: float, size: float, memory: MemoryPerGpu) -> str:
 def _facts(plan: Plan) -> Table:
     table = Table.grid(padding=(0, 2, 0, 0))
     unit = "images" if plan.counts_images else "tokens"
-    assumption = f", at {plan.assumed_mfu:.0%} MFU" if plan.assumed_mfu else ""
+    assumption = f", at an assumed {plan.assumed_mfu:.0%} MFU" if plan.assumed_mfu else ""
     table.add_row(
         "speed",
         f"about {plan.tokens_per_s:,.0f} {unit}/s: {_seconds(plan.step_time_s)} a step, "

@@ -115,7 +115,7 @@ def _slow(run: Run) -> RunningFinding | None:
         looks += "; validate=full on the next run measures the network between nodes"
     if mfu is not None and plan.assumed_mfu and mfu < IDLE * plan.assumed_mfu:
         return RunningFinding(
-            f"the GPUs mostly wait: {mfu:.1%} MFU, and the plan expects {plan.assumed_mfu:.0%} "
+            f"the GPUs mostly wait: {mfu:.1%} MFU, and the plan assumes {plan.assumed_mfu:.0%} "
             f"{where}",
             looks,
         )

@@ -52,6 +52,10 @@ def test_long_steps_are_whole_seconds():
     assert ": 39,239 s a step" in printed("megatron-llama3-8b", overrides=keys)
 
 
+def test_speed_says_that_its_mfu_is_assumed():
+    assert "at an assumed 45% MFU" in " ".join(printed("llama2-7b").split())
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [

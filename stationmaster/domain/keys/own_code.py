@@ -234,6 +234,7 @@ def note(start: Start, plan: Plan) -> Iterable[str]:
     if alone := _started_alone(own.program, plan.nodes):
         yield alone
     is_plain = bool(own.program) and plan.nodes > 1 and not is_joining(own.program)
+    is_plain = is_plain and not any(word.startswith("WORLD_SIZE=") for word in own.program)
     if is_plain and start.resolved.training.rendezvous == "static":
         yield _STATIC.format(nodes=plan.nodes)
     if own.program and plan.min_nodes is not None:

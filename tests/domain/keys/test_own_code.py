@@ -305,6 +305,7 @@ def test_static_rendezvous_says_what_a_script_without_torchrun_needs():
     assert said("rendezvous=static command='python a.py'")
     assert not said("command='python a.py'")
     assert not said("rendezvous=static command='torchrun a.py'")
+    assert not said("rendezvous=static command='env WORLD_SIZE=2 python a.py'")
 
 
 def test_data_that_is_not_given_is_not_used_in_a_command():
