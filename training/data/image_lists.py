@@ -196,12 +196,12 @@ def _list(folders: list[Path], building: Path) -> None:
 
 
 def _image_names(folder: Path) -> list[str]:
-    with os.scandir(folder) as entries:
-        return sorted(
-            entry.name
-            for entry in entries
-            if entry.name.lower().endswith(IMAGE_SUFFIXES) and entry.name[0] != "."
-        )
+    return sorted(filter(is_image, os.listdir(folder)))
+
+
+def is_image(name: str) -> bool:
+    """Say whether a file is an image that is read, judged by its name."""
+    return name.lower().endswith(IMAGE_SUFFIXES) and not name.startswith(".")
 
 
 def draw_shapes(directory: Path) -> None:

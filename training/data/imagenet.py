@@ -18,7 +18,7 @@ from typing import Final
 
 from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.staged_data import DataFolder
-from training.data.image_lists import IMAGE_SUFFIXES
+from training.data.image_lists import is_image
 
 CLASS_NAME: Final = re.compile(r"n[0-9]{8}")
 VALIDATION: Final = "val"
@@ -122,11 +122,6 @@ def _compare(what: str, found: int, expected: int) -> None:
             f"the data has {found:,} {what} images, ImageNet has {expected:,}; upload what is "
             "missing, or remove what is too much, and start again"
         )
-
-
-def is_image(name: str) -> bool:
-    """Say whether a file is an image that is read, judged by its name."""
-    return name.lower().endswith(IMAGE_SUFFIXES) and not name.startswith(".")
 
 
 def read_labels(by_name: Mapping[str, Path]) -> dict[str, str]:

@@ -27,12 +27,12 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from stationmaster.domain.errors import BadParameter
+from training.data.image_lists import is_image
 from training.data.imagenet import (
     CLASS_NAME,
     LABEL_FILES,
     MAPPINGS,
     VALIDATION,
-    is_image,
     read_labels,
 )
 from training.data.shares import Result, Share

@@ -53,17 +53,16 @@ class DeadLetters:
 
     def function_event(
         self, function_arn: str, payload: bytes, *, answer: bytes, invoked: int
-    ) -> bool:
-        """Send an event that a function failed with; False where it has no destination."""
+    ) -> None:
+        """Send an event that a function failed with, where it has a destination."""
         destination = self._destination_of(function_arn)
         if not destination:
-            return False
+            return
         body = _body(f"{function_arn}:$LATEST", "RetriesExhausted", invoked) | {
             "requestPayload": json.loads(payload or b"null"),
             "responsePayload": _json_or_text(answer),
         }
         self._send(destination, body, {})
-        return True
 
     def rule_event(self, delivery: Delivery, *, reason: str, invoked: int) -> None:
         """Send an event that never reached its target."""

@@ -5,10 +5,8 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
-import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -271,7 +269,8 @@ def _create_function(spec: FunctionSpec, made: Deployment, client: Client) -> st
         Runtime="python3.13",
         Handler=spec.handler,
         Role=made.role_arns["local-execution"],
-        Code={"ZipFile": _code()},
+        # Handlers are imported from the working tree.
+        Code={"ZipFile": b"none"},
         Timeout=spec.timeout_s,
         MemorySize=spec.memory_mib,
         Environment={"Variables": dict(spec.environment)},
@@ -281,14 +280,6 @@ def _create_function(spec: FunctionSpec, made: Deployment, client: Client) -> st
             FunctionName=spec.name, DestinationConfig=_destination(spec.on_failure, made)
         )
     return str(answer["FunctionArn"])
-
-
-def _code() -> bytes:
-    """Return an archive to satisfy the API: handlers are imported from the working tree."""
-    archive = io.BytesIO()
-    with zipfile.ZipFile(archive, "w") as made:
-        made.writestr("README", "Handlers run from the working tree.\n")
-    return archive.getvalue()
 
 
 def _create_rule(spec: RuleSpec, made: Deployment, client: Client) -> None:

@@ -33,7 +33,6 @@ from stationmaster.local.aws.front import OWN_CLIENT, Front, QuietHandler
 from stationmaster.local.aws.http_api import HttpApi
 from stationmaster.local.aws.iam.account import Account
 from stationmaster.local.aws.iam.identities import Identities
-from stationmaster.local.aws.moto_patches import tagging
 from stationmaster.local.aws.observer import AwsObserver
 from stationmaster.local.aws.runtime import Invoker, LambdaRuntime, UnknownFunctionError
 from stationmaster.local.aws.schedules import Ticker
@@ -140,8 +139,6 @@ class LocalAws:
             running.ticker = Ticker(speed=running.speed, invoke=invoker.invoke)
             eks, fsx = EksService(running), FsxService(running)
             self._eks = eks
-            tagging.add_source(eks)
-            tagging.add_source(fsx)
             running.identities.account.sources = (eks, fsx)
             services = {"eks": eks, "fsx": fsx, "servicequotas": QuotasService(running)}
             front = self._front = Front(emulation=running, services=services, key=self._key)
@@ -154,7 +151,6 @@ class LocalAws:
             ).start()
         except BaseException:
             emulation.deactivate(running)
-            tagging.clear_sources()
             raise
         self.url = running.url = f"http://{_HOST}:{self._server.server_port}"
         self._http_api = HttpApi(invoke=invoker.invoke, account_id=_ACCOUNT)
@@ -183,7 +179,6 @@ class LocalAws:
             for client in self._clients.values():
                 client.close()
             self._clients.clear()
-        tagging.clear_sources()
         default_user_config.pop("stepfunctions", None)
         emulation.deactivate(self._emulation)
 

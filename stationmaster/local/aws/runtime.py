@@ -13,7 +13,6 @@ import os
 import threading
 import time
 import traceback
-import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
@@ -39,7 +38,6 @@ class Function:
     handler: str
     arn: str = ""
     timeout_s: int = 3
-    memory_mib: int = 128
     environment: Mapping[str, str] = field(default_factory=dict)
     # Of its role; None: it calls AWS with the owner's.
     key: AccessKey | None = None
@@ -56,27 +54,6 @@ class LambdaRuntime(Protocol):
 
     def close(self) -> None:
         """Release what the runtime holds."""
-
-
-class LambdaContext:
-    """The context object that a handler gets, as in the managed Python runtime."""
-
-    def __init__(self, function: Function) -> None:
-        self.function_name = function.name
-        self.function_version = "$LATEST"
-        self.invoked_function_arn = function.arn
-        self.memory_limit_in_mb = str(function.memory_mib)
-        self.aws_request_id = str(uuid.uuid4())
-        self.log_group_name = f"/aws/lambda/{function.name}"
-        self.log_stream_name = "local"
-        self.identity = None
-        self.client_context = None
-        self.tenant_id = None
-        self._deadline = time.monotonic() + function.timeout_s
-
-    def get_remaining_time_in_millis(self) -> int:
-        """Return the time left before the function's timeout, never negative."""
-        return max(0, int((self._deadline - time.monotonic()) * 1000))
 
 
 def error_payload(*, error_type: str, message: str, stack: list[str] | None = None) -> bytes:
@@ -143,7 +120,7 @@ class InProcessRuntime:
             before = getattr(_CallersKey.acting, "key", None)
             _CallersKey.acting.key = function.key
             try:
-                result = handler(json.loads(payload or b"{}"), LambdaContext(function))
+                result = handler(json.loads(payload or b"{}"), _context(function))
             finally:
                 _CallersKey.acting.key = before
             return json.dumps(result).encode(), False
@@ -200,6 +177,11 @@ class InProcessRuntime:
             self._before.setdefault(name, os.environ.get(name))
             self._set_by[name] = function.name
             os.environ[name] = value
+
+
+def _context(function: Function) -> SimpleNamespace:
+    """Return what handlers ask of the context that Lambda gives them."""
+    return SimpleNamespace(function_name=function.name, invoked_function_arn=function.arn)
 
 
 def _give(credentials: Credentials) -> None:
@@ -289,7 +271,6 @@ def as_function(found: LambdaFunction) -> Function:
         handler=found.handler,
         arn=found.function_arn,
         timeout_s=int(found.timeout),
-        memory_mib=int(found.memory_size),
         environment=dict(found.environment_vars),
     )
 

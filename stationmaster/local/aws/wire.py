@@ -131,6 +131,10 @@ class NativeService:
 
     signing_name = ""
 
+    def owns_arn(self, arn: str) -> bool:
+        """Return whether an ARN is one of this service's."""
+        return arn.split(":")[2:3] == [self.signing_name]
+
     def serve(self, operation: str, parameters: dict[str, Any]) -> bytes:
         """Carry out one operation; return the body of the answer.
 

@@ -27,7 +27,6 @@ from moto.ec2.utils import EC2_PREFIX_TO_RESOURCE, get_prefix, random_id
 
 from stationmaster.local.aws.emulation import running
 
-_STRATEGIES = ("cluster", "spread", "partition")
 _GONE = ("terminated", "shutting-down")
 
 _create_security_group = EC2Backend.create_security_group
@@ -75,16 +74,11 @@ def _group_arn(backend: Any, group: PlacementGroup) -> str:
 def _create_placement_group(self: Any) -> ActionResult:
     backend = self.ec2_backend
     name = self._get_param("GroupName")
-    strategy = self._get_param("Strategy") or "cluster"
-    if strategy not in _STRATEGIES:
-        raise EC2ClientError(
-            "InvalidParameterValue", f"Value ({strategy}) for parameter strategy is invalid."
-        )
     if name in _groups(backend):
         raise EC2ClientError(
             "InvalidPlacementGroup.Duplicate", f"The Placement Group '{name}' already exists."
         )
-    group = _groups(backend)[name] = PlacementGroup(name=name, strategy=strategy)
+    group = _groups(backend)[name] = PlacementGroup(name, strategy=self._get_param("Strategy"))
     tags = self._parse_tag_specification().get("placement-group", {})
     if tags:
         backend.create_tags([group.id], tags)
@@ -92,21 +86,15 @@ def _create_placement_group(self: Any) -> ActionResult:
 
 
 def _matches(described: dict[str, Any], filters: dict[str, list[str]]) -> bool:
-    tags = {tag["Key"]: tag["Value"] for tag in described["Tags"]}
-    for name, values in filters.items():
-        if name.startswith("tag:"):
-            found = tags.get(name.removeprefix("tag:"))
-            if found is None or found not in values:
-                return False
-        else:
-            raise EC2ClientError("InvalidParameterValue", f"The filter '{name}' is invalid")
-    return True
+    tags = {f"tag:{tag['Key']}": tag["Value"] for tag in described["Tags"]}
+    if other := next((name for name in filters if not name.startswith("tag:")), None):
+        raise EC2ClientError("InvalidParameterValue", f"The filter '{other}' is invalid")
+    return all(tags.get(name) in values for name, values in filters.items())
 
 
 def _describe_placement_groups(self: Any) -> ActionResult:
     groups = _groups(self.ec2_backend)
     names = self._get_param("GroupNames", []) or []
-    ids = self._get_param("GroupIds", []) or []
     for name in names:
         if name not in groups:
             raise EC2ClientError(
@@ -116,7 +104,7 @@ def _describe_placement_groups(self: Any) -> ActionResult:
     found = [
         described
         for group in groups.values()
-        if (not names or group.name in names) and (not ids or group.id in ids)
+        if not names or group.name in names
         if _matches(described := _described(self, group), filters)
     ]
     return ActionResult({"PlacementGroups": found})

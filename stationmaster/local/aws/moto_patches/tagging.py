@@ -12,23 +12,16 @@ from typing import Any
 
 from moto.resourcegroupstaggingapi import models
 
+from stationmaster.local.aws.emulation import running
+
 _iter_backends = models.iter_taggable_backends
-_sources: list[Any] = []
-
-
-def add_source(source: Any) -> None:
-    """Ask `source` too; it has moto's TaggableResourcesMixin methods."""
-    _sources.append(source)
-
-
-def clear_sources() -> None:
-    """Forget the sources of an endpoint that stops."""
-    _sources.clear()
 
 
 def _backends(account_id: str, region_name: str) -> Iterator[Any]:
     yield from _iter_backends(account_id, region_name)
-    yield from list(_sources)
+    emulation = running()
+    if emulation is not None:
+        yield from emulation.identities.account.sources
 
 
 def apply() -> None:

@@ -18,6 +18,7 @@ from stationmaster.local.aws.wire import ApiError, NativeService, paged
 
 # Emulated seconds until an add-on is ACTIVE, or gone.
 ADDON_S = 60.0
+_ARNS = ("arn", "nodegroupArn", "addonArn", "accessEntryArn", "associationArn")
 
 
 class InsideCluster(NativeService):
@@ -203,25 +204,18 @@ class InsideCluster(NativeService):
     # -- tags -------------------------------------------------------------------------------------
 
     def iter_tagged_resources(self) -> Iterator[TaggedResource]:
-        """Yield what the tagging API may show."""
-        for arn, kind, tags in self._tagged():
-            yield TaggedResource(arn=arn, tags=dict(tags), resource_type=f"eks:{kind}")
-
-    def owns_arn(self, arn: str) -> bool:
-        """Return whether an ARN is one of this service's."""
-        return arn.split(":")[2:3] == ["eks"]
-
-    def _tagged(self) -> Iterator[tuple[str, str, dict[str, str]]]:
+        """Yield what the tagging API may show; an ARN names its kind."""
         for cluster in list(self.clusters.values()):
-            yield cluster.described["arn"], "cluster", cluster.described["tags"]
-            for group in list(cluster.node_groups.values()):
-                yield group.described["nodegroupArn"], "nodegroup", group.described["tags"]
-            for addon in list(cluster.addons.values()):
-                yield addon["addonArn"], "addon", addon["tags"]
-            for held in list(cluster.access_entries.values()):
-                yield held["entry"]["accessEntryArn"], "access-entry", held["entry"]["tags"]
-            for association in list(cluster.pod_identities.values()):
-                yield association["associationArn"], "podidentityassociation", association["tags"]
+            for part in (
+                cluster.described,
+                *(group.described for group in list(cluster.node_groups.values())),
+                *list(cluster.addons.values()),
+                *(held["entry"] for held in list(cluster.access_entries.values())),
+                *list(cluster.pod_identities.values()),
+            ):
+                arn = next(part[name] for name in _ARNS if name in part)
+                kind = arn.split(":")[5].partition("/")[0]
+                yield TaggedResource(arn, dict(part["tags"]), f"eks:{kind}")
 
     def _ready(self, name: str) -> Cluster:
         """Return a cluster that accepts changes."""

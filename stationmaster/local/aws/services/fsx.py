@@ -106,10 +106,6 @@ class FsxService(Associations):
                 resource_type="fsx:association" if is_link else "fsx:file-system",
             )
 
-    def owns_arn(self, arn: str) -> bool:
-        """Return whether an ARN is one of this service's."""
-        return arn.split(":")[2:3] == ["fsx"]
-
     # -- lifecycle --------------------------------------------------------------------------------
 
     def _created(self, file_system: FileSystem) -> None:
