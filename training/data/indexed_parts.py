@@ -27,7 +27,6 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict
 
 from stationmaster.domain.errors import BadParameter, PermanentError
 from stationmaster.domain.indexed import (
@@ -53,30 +52,6 @@ _LENGTHS_AT_ONCE: Final = 2**20
 Lengths = npt.NDArray[np.int32]
 
 
-class IndexedPart(BaseModel):
-    """A part of the `.bin`; the parts follow each other."""
-
-    model_config = ConfigDict(frozen=True)
-
-    num_tokens: int
-    num_documents: int
-    sha256: str
-    """The hash of its bytes."""
-
-
-class IndexedManifest(BaseModel):
-    """The contents of text_document.json."""
-
-    model_config = ConfigDict(frozen=True)
-
-    plan: PackPlan
-    num_tokens: int
-    num_documents: int
-    parts: tuple[IndexedPart, ...]
-    index_sha256: str
-    """The hash of the `.idx`."""
-
-
 @dataclass(frozen=True)
 class IndexedParts:
     """Parts that are packed, and become one data set."""
@@ -91,45 +66,47 @@ class IndexedParts:
         """
         number = int(share.name)
         part, manifest = self.parts.part(number), self._manifests[number]
-        done = part / _JOINED
-        if not done.exists():
-            joined = self._copy(number, part, manifest)
-            write_json(done, joined.model_dump(mode="json"))
+        if not (part / _JOINED).exists():
+            write_json(part / _JOINED, self._copy(number, part, manifest))
         # After its end is written: there is room for the parts once, not twice.
         for shard in manifest.shards:
             (part / shard.file).unlink(missing_ok=True)
         return {"num_tokens": manifest.num_tokens}
 
-    def finish(self, files: Path) -> IndexedManifest:
+    def finish(self, files: Path) -> str:
         """Give the `.bin` its name and write what belongs to it; repeating it changes nothing.
+
+        Returns the hash of the `.idx`.
 
         Raises:
             BadParameter: there is no text in any part.
         """
         described = files / f"{DATA_NAME}.json"
         if described.exists():
-            return IndexedManifest.model_validate_json(described.read_bytes())
-        if not sum(each.num_tokens for each in self._manifests):
+            return str(json.loads(described.read_bytes())["index_sha256"])
+        num_tokens = sum(each.num_tokens for each in self._manifests)
+        num_documents = sum(each.num_documents for each in self._manifests)
+        if not num_tokens:
             raise BadParameter(f"{self.parts.target.copied.source} holds no text")
         files.mkdir(parents=True, exist_ok=True)
         if self._begun.exists():
             self._begun.rename(files / f"{DATA_NAME}{BIN}")
-        joined = [self._joined(number) for number in range(len(self._manifests))]
-        lengths = [self.parts.part(number) / _LENGTHS for number in range(len(joined))]
-        num_documents = sum(each.num_documents for each in joined)
+        parts = [self.parts.part(number) for number in range(len(self._manifests))]
+        lengths = [part / _LENGTHS for part in parts]
         head = IndexHead(self._id_type, num_sequences=num_documents, num_documents=num_documents)
-        manifest = IndexedManifest(
-            plan=self.parts.plan,
-            num_tokens=sum(each.num_tokens for each in joined),
-            num_documents=num_documents,
-            parts=tuple(joined),
-            index_sha256=write_index(files / f"{DATA_NAME}{IDX}", head, lengths),
-        )
-        _copy_tokenizer(self.parts.tokenizer_file, files / TOKENIZER_NAME, plan=manifest.plan)
-        write_json(described, manifest.model_dump(mode="json"))
+        plan, sha256 = self.parts.plan, write_index(files / f"{DATA_NAME}{IDX}", head, lengths)
+        _copy_tokenizer(self.parts.tokenizer_file, files / TOKENIZER_NAME, plan=plan)
+        contents = {
+            "plan": plan.model_dump(mode="json"),
+            "num_tokens": num_tokens,
+            "num_documents": num_documents,
+            "parts": [json.loads((part / _JOINED).read_bytes()) for part in parts],
+            "index_sha256": sha256,
+        }
+        write_json(described, contents)
         for each in lengths:
             each.unlink()
-        return manifest
+        return sha256
 
     @cached_property
     def _manifests(self) -> list[Manifest]:
@@ -153,10 +130,8 @@ class IndexedParts:
     def _begun(self) -> Path:
         return self.parts.target.directory / f".{DATA_NAME}{BIN}"
 
-    def _joined(self, number: int) -> IndexedPart:
-        return IndexedPart.model_validate_json((self.parts.part(number) / _JOINED).read_bytes())
-
-    def _copy(self, number: int, part: Path, manifest: Manifest) -> IndexedPart:
+    def _copy(self, number: int, part: Path, manifest: Manifest) -> dict[str, int | str]:
+        """Copy the tokens of a part; return what text_document.json says of it."""
         digest = hashlib.sha256()
         ends = _DocumentEnds(manifest.plan)
         # Others write to other places of the same file, at the same time.
@@ -174,11 +149,11 @@ class IndexedParts:
                 lengths.write(ends.lengths(ids).tobytes())
             ends.check(manifest, part=part)
         sync(self._begun)
-        return IndexedPart(
-            num_tokens=manifest.num_tokens,
-            num_documents=manifest.num_documents,
-            sha256=digest.hexdigest(),
-        )
+        return {
+            "num_tokens": manifest.num_tokens,
+            "num_documents": manifest.num_documents,
+            "sha256": digest.hexdigest(),
+        }
 
 
 class _DocumentEnds:

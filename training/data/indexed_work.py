@@ -60,7 +60,7 @@ class IndexedWork:
                 name.symlink_to(os.path.relpath(_with(self._ready, ending), files))
             sha256 = {}
         else:
-            sha256 = {DATA_NAME + IDX: self._indexed.finish(files).index_sha256}
+            sha256 = {DATA_NAME + IDX: self._indexed.finish(files)}
         head, num_tokens = look_at_indexed(files / DATA_NAME)
         found = filter(Path.is_file, files.rglob("*"))
         return self.target.manifest(
