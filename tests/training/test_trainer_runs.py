@@ -12,12 +12,10 @@ from pathlib import Path
 import pytest
 import torch
 from data_sets import pack_ids
-from forked_ranks import train_on_ranks
 from spoiling import turn_a_bit
 from trainer_runs import (
     Lines,
     Workspace,
-    gradient_norms,
     losses,
     of_kind,
     parse_lines,
@@ -60,16 +58,6 @@ def test_training_one_rank_learns_and_reports(alone: Run) -> None:
     assert step["step_time_s"] > 0
     assert step["memory_gib"] > 0
     assert lines[-1]["samples_seen"] == 50
-
-
-def test_training_two_accumulating_ranks_equal_one(alone: Run, workspace: Workspace) -> None:
-    # Unequal shares of five sequences.
-    paired = train_on_ranks(workspace, *KEYS, "micro_batch_size=2", num_ranks=2)
-
-    started = of_kind(paired, "started")[0]
-    assert (started["world_size"], started["grad_accumulation_steps"]) == (2, 2)
-    assert losses(paired) == pytest.approx(losses(alone[1]), abs=1e-5)
-    assert gradient_norms(paired) == pytest.approx(gradient_norms(alone[1]), rel=1e-3)
 
 
 def test_resume_passes_over_a_damaged_checkpoint_and_equals_the_uninterrupted_run_bit_by_bit(

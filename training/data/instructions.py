@@ -24,7 +24,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -213,14 +213,14 @@ def _build(
         dataset=training.dataset,
         sequence_length=training.sequence_length,
         dtype=tokenizer.dtype.name,
-        num_sequences=trained.sequences,
-        num_eval_sequences=evaluated.sequences,
-        num_examples=trained.examples,
-        num_eval_examples=evaluated.examples,
+        num_sequences=trained["sequences"],
+        num_eval_sequences=evaluated["sequences"],
+        num_examples=trained["examples"],
+        num_eval_examples=evaluated["examples"],
         num_truncated=encoder.num_truncated,
         num_left_out=encoder.num_left_out,
-        num_tokens=trained.tokens,
-        num_targets=trained.targets,
+        num_tokens=trained["tokens"],
+        num_targets=trained["targets"],
         sha256=digest.hexdigest(),
     )
     copy_tokenizer(tokenizer.path, directory)
@@ -283,16 +283,6 @@ def _all_but_last(
 
 
 @dataclass(slots=True)
-class _Written:
-    """The counts of what one file pair holds."""
-
-    sequences: int = 0
-    examples: int = 0
-    tokens: int = 0
-    targets: int = 0
-
-
-@dataclass(slots=True)
 class _Sequence:
     """A sequence that is being filled."""
 
@@ -307,9 +297,9 @@ def _write(
     digest: Any,
     length: int,
     tokenizer: TokenizerFile,
-) -> _Written:
-    """Pack and write examples: `path`.tokens and, a byte for each, `path`.targets."""
-    written = _Written()
+) -> Counter[str]:
+    """Pack and write examples: `path`.tokens and, a byte for each, `path`.targets; count them."""
+    written: Counter[str] = Counter()
     with (
         path.with_suffix(".tokens").open("wb") as ids,
         path.with_suffix(".targets").open("wb") as (marks),
@@ -325,10 +315,12 @@ def _write(
             for stream, values in ((ids, tokens), (marks, is_target)):
                 stream.write(values.tobytes())
                 digest.update(values.tobytes())
-            written.sequences += 1
-            written.examples += len(sequence)
-            written.tokens += at
-            written.targets += int(is_target[1:].sum())
+            written.update(
+                sequences=1,
+                examples=len(sequence),
+                tokens=at,
+                targets=int(is_target[1:].sum()),
+            )
     return written
 
 

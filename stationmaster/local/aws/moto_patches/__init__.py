@@ -12,7 +12,7 @@ import moto
 
 MOTO_VERSION = "5.2.5"
 PATCHES = (
-    "actions",
+    "caches",
     "capacity_reservations",
     "dynamodb",
     "ec2",
@@ -23,7 +23,6 @@ PATCHES = (
     "schedules",
     "states_errors",
     "states_executions",
-    "states_parsing",
     "states_tasks",
     "states_time",
     "states_tokens",

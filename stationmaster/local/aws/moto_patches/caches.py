@@ -1,7 +1,9 @@
-"""Step Functions: a definition and a JSONPath are parsed once, not at every use.
+"""What moto 5.2.5 works out at every use is kept: a service's operations, definitions, JSONPaths.
 
-moto 5.2.5 parses the whole definition for each execution, which takes longer than all the states of
-a short one, and builds a parser for every JSONPath that it evaluates.
+For each request it looks at every member of the class that answers, hundreds for EC2 and DynamoDB:
+a tenth of the time that the endpoint takes. For each execution of a state machine it parses the
+whole definition, which takes longer than all the states of a short one, and builds a parser for
+every JSONPath that it evaluates.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import functools
 from typing import Any
 
 from antlr4 import ParserRuleContext
+from moto.core import responses
 from moto.stepfunctions.parser.asl.component.common.path import result_path
 from moto.stepfunctions.parser.asl.parse.asl_parser import AmazonStateLanguageParser
 from moto.stepfunctions.parser.asl.parse.preprocessor import Preprocessor
@@ -34,7 +37,8 @@ def _parse_once(definition: str) -> tuple[Any, ParserRuleContext]:
 
 
 def apply() -> None:
-    """Keep what was parsed; parsed trees and paths are only read."""
+    """Keep what was found; after `apply` of all other patches no class changes."""
+    responses.method_names_from_class = functools.cache(responses.method_names_from_class)
     AmazonStateLanguageParser.parse = staticmethod(_parse_once)
     json_path.parse = functools.cache(json_path.parse)
     result_path.parse = functools.cache(result_path.parse)
