@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from enum import Enum
 from types import UnionType
-from typing import Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -85,10 +85,12 @@ def _values(name: str, field: Any) -> st.SearchStrategy | None:
 
 def _of(hint: Any) -> st.SearchStrategy | None:
     arguments = get_args(hint)
+    if get_origin(hint) is Annotated:
+        return _of(arguments[0])
     if get_origin(hint) is Literal or (isinstance(hint, type) and issubclass(hint, Enum)):
         return st.sampled_from(arguments or [*hint])
     if get_origin(hint) is tuple:
-        return st.lists(VALUES[arguments[0]], max_size=9).map(tuple)
+        return st.lists(_of(arguments[0]), max_size=9).map(tuple)
     if get_origin(hint) is UnionType:
         inner = [_of(each) for each in arguments]
         return None if None in inner else st.one_of(inner)

@@ -18,8 +18,8 @@ from stationmaster.local.slack import (
     PRIVATE_CHANNEL_ID,
     TRAINING_CHANNEL_ID,
     LocalSlack,
-    Message,
 )
+from stationmaster.local.slack.records import Message
 from stationmaster.services import Services
 
 HERE, DIRECT = TRAINING_CHANNEL_ID, f"D{OPERATOR_ID[1:]}"
@@ -127,7 +127,7 @@ def test_run_of_a_direct_conversation_has_its_card_there(office: Office) -> None
 def test_member_of_another_organization_looks_and_changes_nothing(office: Office) -> None:
     people = office.slack._endpoint.workspace
     people.users["U0GUEST"] = replace(people.users[OPERATOR_ID], id="U0GUEST", team_id="T0OTHER")
-    people.join(HERE, "U0GUEST")
+    people.set_member(HERE, "U0GUEST", is_member=True)
     office.type("/train tiny-llama")
     (card,) = office.cards(HERE)
     click = {"message_ts": card.ts, "channel": HERE, "action_id": "stop_run"}
