@@ -300,7 +300,9 @@ def test_plan_warns_of_a_program_that_each_node_runs_for_itself(program: str, sa
 
 def test_static_rendezvous_says_what_a_script_without_torchrun_needs():
     def said(words: str) -> bool:
-        return "env WORLD_SIZE=2 python" in "".join(start(f"ddp-cpu nodes=2 {words}").plan.warnings)
+        return 'with command="env WORLD_SIZE=2 python' in "".join(
+            start(f"ddp-cpu nodes=2 {words}").plan.warnings
+        )
 
     assert said("rendezvous=static command='python a.py'")
     assert not said("command='python a.py'")
