@@ -105,7 +105,8 @@ def _read(name: str) -> Source:
             f"{label} is larger than {_MAX_BYTES // 1024**2} MiB; give its end, where a failure "
             "is: tail -c 200M FILE > end.log"
         )
-    text = _decoded(content)
+    encoding = "utf-16" if content.startswith(_UTF_16) else "utf-8-sig"
+    text = content.decode(encoding, errors="replace")
     if text.count("\0") + text.count("\ufffd") > len(text) * _MAX_UNREADABLE:
         raise BadCommand(
             f"{label} is no text; give a log as kubectl logs prints it, unpacked where it is packed"
@@ -116,8 +117,3 @@ def _read(name: str) -> Source:
             "get events > FILE"
         )
     return read_source(label, text)
-
-
-def _decoded(content: bytes) -> str:
-    encoding = "utf-16" if content.startswith(_UTF_16) else "utf-8-sig"
-    return content.decode(encoding, errors="replace")

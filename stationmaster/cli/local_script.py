@@ -137,7 +137,10 @@ class Script:
     def _is_over(self, typed: Typed) -> bool:
         return (
             all(not self._view(run_id).is_live for run_id in (*typed.runs, *typed.stopped))
-            and all(_is_settled(self._cluster(each)) for each in typed.clusters)
+            and all(
+                each.phase is ClusterPhase.READY or _is_gone(each)
+                for each in map(self._cluster, typed.clusters)
+            )
             and all(_is_gone(self._cluster(each)) for each in typed.gone)
         )
 
@@ -297,10 +300,6 @@ class Script:
     def _settle(self) -> None:
         assert self._mode.aws is not None
         self._mode.aws.settle()
-
-
-def _is_settled(cluster: Cluster) -> bool:
-    return cluster.phase is ClusterPhase.READY or _is_gone(cluster)
 
 
 def _is_gone(cluster: Cluster) -> bool:

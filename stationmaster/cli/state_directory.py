@@ -38,13 +38,8 @@ def enter_local_mode(state_dir: Path, *, or_else: str = "") -> None:
     """
     try:
         for name in _LOCAL_FILES:
-            os.environ.update(_exported((state_dir / name).read_text()))
+            exported = shlex.split((state_dir / name).read_text())
+            os.environ.update(dict(word.split("=", 1) for word in exported if "=" in word))
     except OSError as exc:
         missing = f"no local mode runs in {state_dir} ({exc.strerror}: {Path(exc.filename).name})"
         raise BadCommand(or_else.format(missing=missing) if or_else else missing) from exc
-
-
-def _exported(text: str) -> dict[str, str]:
-    """Return the variables of a file with lines `export NAME=VALUE`."""
-    words = shlex.split(text)
-    return dict(word.split("=", 1) for word in words if "=" in word)

@@ -43,12 +43,6 @@ from stationmaster.local.slack.blocks import check_blocks
 from stationmaster.local.slack.views import checked_view
 
 
-@pytest.fixture(scope="module")
-def slack() -> Iterator[LocalSlack]:
-    with local_slack() as workspace:
-        yield workspace
-
-
 def confirm(**fields: Any) -> Json:
     return {"title": plain("Sure?"), "text": mrkdwn("Really"), **fields}
 

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from slack_fixtures import HERE, local_slack, say, web_client
+from slack_fixtures import HERE, say, web_client
 
 from bot.blocks.elements import Content, section
 from bot.outbox import Mark, Outbox
 from stationmaster.local.slack import OPERATOR_ID, LocalSlack
 
 RUN = "tiny-llama-0123abcd"
-
-
-@pytest.fixture(scope="module")
-def slack() -> Iterator[LocalSlack]:
-    with local_slack() as workspace:
-        yield workspace
 
 
 @pytest.fixture

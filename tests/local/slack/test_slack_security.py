@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import socket
-from collections.abc import Iterator
 
 import httpx
 import pytest
@@ -14,12 +13,6 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from stationmaster.local.slack import OPERATOR_ID, TRAINING_CHANNEL_ID, LocalSlack
-
-
-@pytest.fixture(scope="module")
-def slack() -> Iterator[LocalSlack]:
-    with local_slack() as workspace:
-        yield workspace
 
 
 def socket_url(slack: LocalSlack) -> str:
