@@ -41,6 +41,7 @@ from stationmaster.local.handler_log import HANDLER_LOG
 from stationmaster.local.interrupted import resume
 from stationmaster.local.private import write_private
 from stationmaster.local.product import product
+from stationmaster.local.run_pane import RunPane
 from stationmaster.local.saved import NAME as SAVED
 from stationmaster.local.saved import Saved
 from stationmaster.local.slack import TRAINING_CHANNEL_ID, LocalSlack
@@ -150,6 +151,7 @@ class LocalMode:
             app_token=self._slack_secret["app_token"],
             delivery_url=self._delivery_url,
             answer_within_s=options.answer_within_s,
+            look_at_run=RunPane(lambda: self.settings).look,
         )
         self.state = StateDirectory(state)
 

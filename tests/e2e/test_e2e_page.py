@@ -5,6 +5,7 @@ With STATIONMASTER_SCREENSHOTS=FOLDER they leave pictures there, the README's am
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,13 @@ def test_page_when_the_main_job_is_typed_ends_with_card_curve_and_receipt(stage,
     expect(card.get_by_role("button", name="Stop")).to_be_visible()
     picture = Path(os.environ.get("STATIONMASTER_SCREENSHOTS", tmp_path)) / "channel.png"
     page.screenshot(path=str(picture))
+    card.get_by_test_id("reply-bar").click()
+    page.get_by_test_id("tab-run").click()
+    pane = page.get_by_test_id("run-pane")
+    expect(pane).to_contain_text(re.compile(r"\d of 20"))
+    expect(pane.get_by_test_id("pod").first).to_contain_text(run_id)
+    page.screenshot(path=str(picture.with_name("run.png")))
+    page.get_by_test_id("thread-close").click()
     run = running.wait_for_receipt(run_id)
 
     assert run.phase.value == "succeeded"

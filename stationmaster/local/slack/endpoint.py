@@ -34,12 +34,14 @@ class Endpoint:
         clock: Callable[[], float],
         base_url: Callable[[], str],
         triggers: Triggers,
+        look_at_run: Callable[[str, str], Json] | None = None,
     ) -> None:
         self.app = app
         self.clock = clock
         self.base_url = base_url
         self.workspace = Workspace(bot_name=app.bot_name, clock=clock)
         self.triggers = triggers
+        self.look_at_run = look_at_run
         self.response_urls = ResponseUrls(clock=clock)
         self.views = ViewShelf()
         self.sockets = Sockets(base_url=base_url)

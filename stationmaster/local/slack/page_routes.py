@@ -67,6 +67,7 @@ class PageRoutes:
             "submit": self._submit,
             "close": self._close,
             "dismiss": self._dismiss,
+            "run": self._run,
         }
         return [
             Route(f"/local/{name}", _route(self._endpoint, act), methods=["POST"])
@@ -163,6 +164,12 @@ class PageRoutes:
             raise SlackRefusal("message_not_found")
         self._endpoint.workspace.delete(act.channel, act.ts)
         return {}
+
+    def _run(self, act: _Act) -> Json:
+        channel = self._endpoint.workspace.find_channel(act.channel, user=act.user)
+        if self._endpoint.look_at_run is None:
+            raise SlackRefusal("this workspace shows no runs")
+        return self._endpoint.look_at_run(act.value or "", channel.id)
 
 
 class _Feed:

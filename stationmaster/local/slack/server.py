@@ -24,6 +24,7 @@ from stationmaster.local.slack.directory_methods import METHODS
 from stationmaster.local.slack.endpoint import Endpoint
 from stationmaster.local.slack.interactions import Interactions
 from stationmaster.local.slack.limits import RateLimiter
+from stationmaster.local.slack.records import Json
 from stationmaster.local.slack.tickets import Triggers
 from stationmaster.local.slack.web import build_application
 
@@ -44,6 +45,7 @@ class LocalSlack:
             it is a function.
         enforce_rate_limits: answer 429 where Slack would.
         answer_within_s: how long the app has for its answer, and a trigger for its view.
+        look_at_run: what the page shows of a run, by its id and its channel.
         clock: seconds since the epoch; only tests pass their own.
     """
 
@@ -58,6 +60,7 @@ class LocalSlack:
         delivery_url: Callable[[], str] | str,
         enforce_rate_limits: bool = True,
         answer_within_s: float = limits.ACK_S,
+        look_at_run: Callable[[str, str], Json] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._host_port = host_port
@@ -69,6 +72,7 @@ class LocalSlack:
             clock=clock,
             base_url=lambda: self.url,
             triggers=Triggers(clock=clock, live_s=answer_within_s),
+            look_at_run=look_at_run,
         )
         self._app = AppRequests(
             signing_secret=signing_secret,

@@ -7,6 +7,7 @@ import { drawViews } from "/static/dialogs.js";
 import { h, icon } from "/static/dom.js";
 import { drawChannel, drawThread } from "/static/messages.js";
 import { countOn } from "/static/mrkdwn.js";
+import { createRunPane, runOf } from "/static/run.js";
 import { act, connect } from "/static/server.js";
 import { HOME, changed, messagesOf, onChange, state } from "/static/state.js";
 
@@ -42,12 +43,20 @@ const threadComposer = createComposer({
 const threadList = h("div", { class: "messages", "data-testid": "thread-messages", role: "log", "aria-live": "off" });
 const threadScroller = h("div", { class: "scroller" }, threadList);
 const threadName = h("p", {});
+const runPane = createRunPane();
+const threadSlot = h("div", { class: "composer-slot" }, threadComposer.element);
+const tab = (name) => h("button", { class: "tab", type: "button", "data-testid": `tab-${name}`, onclick: () => {
+  state.tab = name;
+  changed();
+} }, name === "run" ? "Run" : "Thread");
+const tabs = { thread: tab("thread"), run: tab("run") };
 threadPane.append(
-  h("header", {}, h("h2", {}, "Thread"), threadName,
+  h("header", {}, h("h2", { class: "sr-only" }, "Thread"), tabs.thread, tabs.run, threadName,
     h("button", { class: "tool", type: "button", "aria-label": "Close thread", "data-testid": "thread-close",
       onclick: closeThread }, icon("close"))),
   threadScroller,
-  h("div", { class: "composer-slot" }, threadComposer.element));
+  runPane.element,
+  threadSlot);
 
 let isAtBottom = true;
 let isThreadAtBottom = true;
@@ -67,6 +76,7 @@ function openChannel(id) {
 
 function openThread(ts) {
   state.thread = ts;
+  state.tab = "thread";
   isThreadAtBottom = true;
   changed();
   threadComposer.input.focus();
@@ -113,10 +123,21 @@ function draw() {
     threadName.textContent = channel.with_user ? state.app.bot_name : `#${channel.name}`;
     drawThread(threadList);
   }
+  drawRun();
   drawViews();
   composer.update();
   threadComposer.update();
   scroll();
+}
+
+function drawRun() {
+  const run = state.thread && runOf(messagesOf(state.channel).get(state.thread));
+  const isShown = Boolean(run) && state.tab === "run";
+  tabs.run.hidden = !run;
+  tabs.thread.setAttribute("aria-pressed", String(!isShown));
+  tabs.run.setAttribute("aria-pressed", String(isShown));
+  threadScroller.hidden = threadSlot.hidden = isShown;
+  runPane.show(isShown ? run : null);
 }
 
 function scroll() {

@@ -14,6 +14,7 @@ export const state = {
   views: new Map(),
   channel: null,
   thread: null, // ts of the parent whose thread is open
+  tab: "thread", // what the pane beside the channel shows of it: thread or run
   unread: new Map(), // channel id -> count
   pending: new Set(), // "channel/ts/action_id" of clicks under way
   failed: new Map(), // the same key -> error, until the next click
