@@ -55,6 +55,9 @@ def test_compressed_files_joined_to_one_are_read_to_their_end(tmp_path: Path, en
     file.write_bytes(2 * file.read_bytes())
 
     assert list(read_documents(str(file))) == 2 * TEXTS
+    file.write_bytes(file.read_bytes() + b"damaged")
+    with pytest.raises(PermanentError, match="broke off"):
+        list(read_documents(str(file)))
 
 
 def test_half_a_surrogate_pair_becomes_the_replacement_character(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import io
 import json
 import lzma
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import IO, Any, Final
 
@@ -172,13 +172,44 @@ def _uncompressed(stream: IO[bytes], compression: str) -> Any:
         case "gzip":
             return gzip.GzipFile(fileobj=stream)
         case "bzip2":
-            return bz2.BZ2File(stream)
+            return _Streams(stream, bz2.BZ2Decompressor)
         case "xz":
-            return lzma.LZMAFile(stream)
+            return _Streams(stream, lzma.LZMADecompressor)
         case _:
             import pyarrow  # 0.1 s
 
             return pyarrow.CompressedInputStream(pyarrow.PythonFile(stream, mode="r"), "zstd")
+
+
+class _Streams(io.RawIOBase):
+    """Reads compressed streams that were joined; Python's own readers end at a damaged one."""
+
+    def __init__(
+        self, file: IO[bytes], begin: Callable[[], bz2.BZ2Decompressor | lzma.LZMADecompressor]
+    ) -> None:
+        self._file, self._begin, self._stream = file, begin, begin()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while True:
+            data = b""
+            if self._stream.eof:
+                # Zeros fill up what was written in blocks.
+                data = self._stream.unused_data.lstrip(b"\0")
+                data = data or self._file.read(_BUFFER_BYTES).lstrip(b"\0")
+                if not data:
+                    return 0
+                self._stream = self._begin()
+            elif self._stream.needs_input:
+                data = self._file.read(_BUFFER_BYTES)
+                if not data:
+                    raise EOFError("it ends before its compressed data does")
+            part = self._stream.decompress(data, max_length=len(buffer))
+            if part:
+                buffer[: len(part)] = part
+                return len(part)
 
 
 def _read_json(file: str, *, start: int) -> Iterator[tuple[str, Row | None]]:
