@@ -7,8 +7,7 @@ of the tests, so that a run takes seconds, and the relay's programs are forked i
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -65,7 +64,6 @@ class World(Watched):
         plan: str = "",
         words: str = "",
         doubled: bool = False,
-        before: Callable[[AnId], None] | None = None,
         **shared: Any,
     ) -> AnId:
         """Request a run with its rules in force from the first call on; returns its id.
@@ -77,8 +75,6 @@ class World(Watched):
         self.runtime.break_run(run_id, *faults)
         if doubled:
             self.runtime.double(run_id)
-        if before is not None:
-            before(run_id)
         words = f"tiny-llama nodes=1 seed={int(run_id[-6:], 16)} {words}".strip()
         if shared:
             self._request_shared(run_id, words, shared)
@@ -196,22 +192,12 @@ class World(Watched):
         """Delete the run's training node group behind the product's back."""
         self.services.node_groups.release(run_id, TRAINING_NODE_GROUP)
 
-    def start_teardown(self, run_id: AnId) -> None:
-        """Invoke the function that starts teardowns, as the event that the cluster drains does."""
-        self.invoke("start-teardown", json.dumps({"detail": {"cluster_id": run_id}}).encode())
-
     def cordon(self, run_id: AnId, *, unschedulable: bool) -> None:
         """Close the run's training nodes to new pods, or open them again."""
         with kubernetes.config.new_client_from_config(str(self.mode.cluster.kubeconfig)) as client:
             core = kubernetes.client.CoreV1Api(client)
             for node in core.list_node(label_selector=f"{LABEL_CLUSTER_ID}={run_id}").items:
                 core.patch_node(node.metadata.name, {"spec": {"unschedulable": unschedulable}})
-
-    def invoke(self, function: str, payload: bytes) -> Any:
-        """Invoke a function through the Lambda API; what it answered."""
-        answer = self.aws.client("lambda").invoke(FunctionName=function, Payload=payload)
-        assert "FunctionError" not in answer, answer["Payload"].read()
-        return json.loads(answer["Payload"].read())
 
     def definition(self, machine: str) -> str:
         """A state machine as it is deployed."""

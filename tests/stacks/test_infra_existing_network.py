@@ -257,6 +257,10 @@ def test_endpoints_that_functions_in_the_network_need_are_documented(
         assert f"`{endpoints.get(service, service)}`" in listed, service
 
 
+BAD_REGISTRIES = ("*", "https://registry.example.com", "registry.example.com/*", "")
+BAD_CHANNELS = ("*", "#training", "D0123456789", "")
+
+
 @pytest.mark.parametrize(
     ("context", "said"),
     [
@@ -288,9 +292,16 @@ def test_endpoints_that_functions_in_the_network_need_are_documented(
         ({"api_cidrs": OFFICE, "public_api": False}, "and public_api is false: leave one out"),
         ({"vpc": VPC}, "vpc: Extra inputs are not permitted"),
         ({"num_nat_gateways": 0}, "num_nat_gateways: Input should be greater than"),
+        *(({"image_registries": [each]}, "image_registries") for each in BAD_REGISTRIES),
+        *(({"image_channels": [each]}, "image_channels") for each in BAD_CHANNELS),
+        *(({"eks_clusters": [each]}, "eks_clusters") for each in ("*", "team-*", "eks:team", "")),
+        (
+            {"dataset_buckets": ["a"], "linked_buckets": ["a", "c"]},
+            "linked_buckets names c, which dataset_buckets does",
+        ),
     ],
 )
-def test_half_a_network_is_refused_in_a_sentence(context: dict[str, Any], said: str) -> None:
+def test_context_that_cannot_be_is_one_sentence(context: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=r"^cdk\.json, object stationmaster: ") as caught:
         read_config(context)
 
@@ -335,3 +346,8 @@ def test_unreadable_cdk_json_is_refused_in_a_sentence(text: str, tmp_path: Path)
 
 def test_configuration_may_be_left_out() -> None:
     assert read_config(None) == read_config({}) == StageConfig()
+    allowed = {
+        "image_registries": ["registry.example.com/team/"],
+        "image_channels": ["C0123456789"],
+    }
+    assert read_config(allowed).image_channels == ("C0123456789",)

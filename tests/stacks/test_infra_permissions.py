@@ -12,10 +12,8 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk.assertions import Template
 from infra_templates import Resource, as_list, of_type, reference, text_of
-from pydantic import ValidationError
 
 from lambdas.registry import FUNCTIONS, Permission
-from stacks.config import StageConfig
 from stacks.constructs.cluster_roles import ClusterRoles
 from stacks.constructs.permissions import grant
 from stacks.constructs.statements import Granted
@@ -356,30 +354,6 @@ def test_linking_takes_rights_on_the_linked_buckets_and_through_fsx_only() -> No
         assert text_of(each["Resource"]).endswith(where)
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("image_registries", "*"),
-        ("image_registries", "https://registry.example.com"),
-        ("image_registries", "registry.example.com/*"),
-        ("image_registries", ""),
-        ("image_channels", "*"),
-        ("image_channels", "#training"),
-        ("image_channels", "D0123456789"),
-        ("image_channels", ""),
-    ],
-)
-def test_what_allows_own_images_names_registries_and_channels(field: str, value: str) -> None:
-    allowed = {
-        "image_registries": ("registry.example.com/team/",),
-        "image_channels": ("C0123456789",),
-    }
-    assert StageConfig.model_validate(allowed).image_channels == ("C0123456789",)
-
-    with pytest.raises(ValidationError, match=field):
-        StageConfig.model_validate(allowed | {field: (value,)})
-
-
 def test_eks_clusters_of_others_are_read_and_only_the_products_own_associations_change() -> None:
     statements = statements_of(*OF_EXISTING_CLUSTERS, eks_clusters=("team-gpu",))
 
@@ -412,22 +386,6 @@ def test_data_of_the_named_buckets_is_listed_and_looked_into() -> None:
         "s3:ListBucket": "arn:aws:s3:::books",
         "s3:GetObject": "arn:aws:s3:::books/*",
     }
-
-
-@pytest.mark.parametrize("name", ["*", "team-*", "eks:team", ""])
-def test_eks_clusters_are_named_one_by_one(name: str) -> None:
-    assert StageConfig(eks_clusters=("team-gpu",)).eks_clusters == ("team-gpu",)
-
-    with pytest.raises(ValidationError, match="eks_clusters"):
-        StageConfig(eks_clusters=(name,))
-
-
-def test_buckets_that_may_be_linked_are_among_those_that_may_be_read() -> None:
-    both = StageConfig(dataset_buckets=("a", "b"), linked_buckets=("b",))
-
-    assert both.linked_buckets == ("b",)
-    with pytest.raises(ValidationError, match="linked_buckets names c, which dataset_buckets does"):
-        StageConfig(dataset_buckets=("a",), linked_buckets=("a", "c"))
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
+from typing import Any
 
 from stationmaster.aws import table
 from stationmaster.aws.table import table_definition
@@ -20,6 +21,7 @@ from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import ClusterEvent, ClusterPhase
 from stationmaster.domain.cluster.spec import ClusterSpec, Reservation, Window, spec_for
 from stationmaster.domain.ids import ClusterId, RunId
+from stationmaster.domain.names import cluster_name, launch_template_name
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run
@@ -264,6 +266,18 @@ class Account:
             return self.call(step, **arguments)
 
         until(is_done)
+
+    def node_group(self, name: str = "training") -> dict[str, Any]:
+        """A node group, as EKS describes it."""
+        about = {"clusterName": cluster_name(self.cluster_id), "nodegroupName": name}
+        return self.aws.client("eks").describe_nodegroup(**about)["nodegroup"]
+
+    def template(self, node_group: str = "training") -> dict[str, Any]:
+        """What the launch template of a node group says of its instances."""
+        (version,) = self.aws.client("ec2").describe_launch_template_versions(
+            LaunchTemplateName=launch_template_name(self.cluster_id, node_group)
+        )["LaunchTemplateVersions"]
+        return version["LaunchTemplateData"]
 
     def changes(self, step: Step, **arguments: str) -> list[str]:
         """What one more call of a step asks AWS to change, beside the store."""

@@ -27,7 +27,7 @@ from stationmaster.local.cluster.controllers.nodes import NODE_GROUP_LABEL
 from stationmaster.rendering import job_spec, pytorch_job
 from stationmaster.rendering.job_backends import JobBackend
 from stationmaster.rendering.metadata import run_labels
-from stationmaster.rendering.relay import render_relay, render_relay_rights
+from stationmaster.rendering.relay import render_relay_rights
 from stationmaster.rendering.rendezvous import render_etcd
 from stationmaster.rendering.shared_volume import render_storage
 from tests.support.aws_fixtures import until
@@ -35,6 +35,7 @@ from tests.support.aws_steps import Account
 from tests.support.cluster_fixtures import instances, local_cluster
 from tests.support.factories import TO_RUNNING
 from tests.support.kill_givens import joined
+from tests.support.rendered import relay_objects
 
 MEGATRON = {
     "recipe": "megatron-llama3-8b",
@@ -340,15 +341,7 @@ def jobs_of(account: Account, backend: JobBackend) -> list[dict[str, Any]]:
 
 
 def relay(account: Account, backend: JobBackend = pytorch_job) -> list[dict[str, Any]]:
-    return render_relay(
-        account.run_id,
-        job=account.run_id,
-        image="image",
-        bus_name="events",
-        bucket="results",
-        region="us-west-2",
-        backend=backend,
-    )
+    return relay_objects(account.run_id, backend=backend)
 
 
 def suspended(item: dict[str, Any]) -> dict[str, Any]:

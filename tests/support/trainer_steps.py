@@ -21,7 +21,6 @@ from stationmaster.domain.names import relay_name
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.run import events as ev
 from stationmaster.rendering import train_job
-from stationmaster.rendering.check_job import collectives, render_check_job
 from stationmaster.rendering.metadata import namespace
 from stationmaster.steps.submit_job import submit_job
 from tests.support.aws_fixtures import until
@@ -37,6 +36,7 @@ from tests.support.cluster_steps import (
 )
 from tests.support.factories import TO_RUNNING
 from tests.support.kueue_objects import kueue_crds, of_kueue
+from tests.support.rendered import check_job
 
 EKS_NAME = "theirs"
 QUEUE = "night"
@@ -142,16 +142,9 @@ def furnish(account: Account) -> None:
 
 
 def _of_check(account: Account) -> list[dict[str, Any]]:
-    return render_check_job(
-        account.cluster_id,
-        account.cluster.spec,
-        collectives(is_full=True),
-        backend=train_job,
-        check="network",
-        name=f"{account.cluster_id}-nw-0",
-        nodes=2,
-        image="image",
-    )
+    name = f"{account.cluster_id}-nw-0"
+    spec = account.cluster.spec
+    return check_job(account.cluster_id, spec, "network", name=name, backend=train_job)
 
 
 def occupied(account: Account) -> None:

@@ -298,10 +298,3 @@ def test_push_that_fails_is_said_and_fails_no_run(outcome: Outcome) -> None:
 def test_unsaved_results_are_recorded_once_by_a_step_that_fails_at_first(outcome: Outcome) -> None:
     assert len(outcome.events_of("results.unsaved")) == 1
     assert outcome.run.phase is RunPhase.SAVING
-
-
-@plays("teardown is started twice")
-def test_teardown_that_is_started_again_runs_once(outcome: Outcome) -> None:
-    assert [each.status for each in outcome.teardowns] == ["SUCCEEDED"]
-    assert len(outcome.events_of("teardown.completed")) == 1
-    assert_gone(outcome)

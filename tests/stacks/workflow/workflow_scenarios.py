@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import cycle
-from typing import Any
 
 import pytest
 
@@ -37,7 +36,7 @@ from tests.chaos.states import (
     TEARDOWN_TASKS,
     TRAIN_TASKS,
 )
-from tests.chaos.world import World
+from tests.chaos.world import World, run_id_of
 
 NODE_TYPE = "m5.2xlarge"
 BROKEN = "broken by the test"
@@ -161,7 +160,6 @@ def state_scenarios() -> list[Scenario]:
             Fault("begin-teardown"),
             Fault("conclude-teardown"),
         ),
-        Scenario("teardown is started twice", _torn_down_twice),
     ]
 
 
@@ -205,15 +203,11 @@ def _late_saving_fails_at_first() -> list[Fault]:
 
 def _killed_while_saving(world: World, name: str) -> str:
     """The execution dies while results are verified; another one continues, and pushes."""
-    held: list[Any] = []
-    run_id = world.request(
-        name,
-        words=_asking_for_a_push(world),
-        before=lambda run_id: held.append(world.runtime.hold(run_id, "verify-results")),
-    )
-    world.until(held[0].reached.is_set, "the results are verified")
+    held = world.runtime.hold(run_id_of(name), "verify-results")
+    run_id = world.request(name, words=_asking_for_a_push(world))
+    world.until(held.reached.is_set, "the results are verified")
     world.kill(run_id)
-    held[0].released.set()
+    held.released.set()
     world.until_rested(run_id)
     return run_id
 
@@ -274,34 +268,15 @@ def _kept(*, plan: str = "") -> Callable[[World, str], str]:
     return play
 
 
-def _torn_down_twice(world: World, name: str) -> str:
-    """The event that starts the teardown comes again, while it runs and after it is over."""
-    held: list[Any] = []
-    run_id = world.request(
-        name,
-        Fault("install-plugin"),
-        before=lambda run_id: held.append(world.runtime.hold(run_id, "release-network")),
-    )
-    world.until(held[0].reached.is_set, "the teardown is under way")
-    world.start_teardown(run_id)
-    held[0].released.set()
-    world.until_rested(run_id)
-    world.start_teardown(run_id)
-    world.until_rested(run_id)
-    return run_id
-
-
 def _stopped_at_ensure_cluster(world: World, name: str) -> str:
     """The stop reaches the cluster's workflow when the run has released its lease."""
-    held: list[Any] = []
-    run_id = world.request(
-        name, before=lambda run_id: held.append(world.runtime.hold(run_id, "ensure-cluster"))
-    )
-    world.until(held[0].reached.is_set, "the control plane is asked for")
+    held = world.runtime.hold(run_id_of(name), "ensure-cluster")
+    run_id = world.request(name)
+    world.until(held.reached.is_set, "the control plane is asked for")
     world.stop(run_id)
     clusters = world.services.cluster_states
     world.until(lambda: clusters.load(run_id).is_going_away, "the cluster drains")
-    held[0].released.set()
+    held.released.set()
     world.until_rested(run_id)
     return run_id
 
@@ -321,14 +296,11 @@ def _meanwhile(act: Callable[[World, str], None]) -> Callable[[World, str], str]
 
 def _killed_while_provisioning(world: World, name: str) -> str:
     """The train execution dies while a step of the cluster's is under way: both are waited for."""
-    held: list[Any] = []
-
-    def hold(run_id: str) -> None:
-        for function in ("ensure-cluster", "begin-teardown", "begin-teardown"):
-            held.append(world.runtime.hold(run_id, function))
-
-    run_id = world.request(name, before=hold)
-    control_plane, first_look, second_look = held
+    control_plane, first_look, second_look = (
+        world.runtime.hold(run_id_of(name), function)
+        for function in ("ensure-cluster", "begin-teardown", "begin-teardown")
+    )
+    run_id = world.request(name)
     world.until(control_plane.reached.is_set, "the control plane is asked for")
     world.kill(run_id)
     first_look.released.set()
@@ -353,13 +325,9 @@ def _brings_data(world: World, name: str) -> str:
 
 def _bad_nodes(world: World, name: str) -> str:
     """A node is replaced; of the next bad one AWS cannot bring another."""
-    held: list[Any] = []
-    checks = len(names_for(spec_for(get_recipe("tiny-llama"), nodes=1, instance_type=NODE_TYPE)))
-
-    def hold(run_id: str) -> None:
-        held.extend(world.runtime.hold(run_id, "run-check") for _ in range(checks))
-
-    run_id = world.request(name, before=hold)
+    checks = names_for(spec_for(get_recipe("tiny-llama"), nodes=1, instance_type=NODE_TYPE))
+    held = [world.runtime.hold(run_id_of(name), "run-check") for _ in checks]
+    run_id = world.request(name)
     world.until(lambda: all(each.reached.is_set() for each in held), "all checks look")
     of_training = {"only": {"node_group": "training"}}
     world.runtime.break_run(
@@ -401,14 +369,11 @@ def _name_bad(world: World, run_id: str, *, number: int) -> None:
 
 def _late_start(world: World, name: str) -> str:
     """The job's pod finds no node at the first look, and one before the second."""
-    held: list[Any] = []
-
-    def hold(run_id: str) -> None:
-        for function in ("submit-job", "ensure-job-started", "ensure-job-started"):
-            held.append(world.runtime.hold(run_id, function))
-
-    run_id = world.request(name, before=hold)
-    submit, first_look, second_look = held
+    submit, first_look, second_look = (
+        world.runtime.hold(run_id_of(name), function)
+        for function in ("submit-job", "ensure-job-started", "ensure-job-started")
+    )
+    run_id = world.request(name)
     world.until(submit.reached.is_set, "the job is about to be submitted")
     world.cordon(run_id, unschedulable=True)
     submit.released.set()
