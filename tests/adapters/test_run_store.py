@@ -1,4 +1,4 @@
-"""The run store on DynamoDB's semantics: facts count once, writers do not overwrite each other.
+"""Runs and clusters on DynamoDB's semantics: facts count once, writers do not overwrite others.
 
 On the local endpoint, because moto by itself runs two transactions at the same time through each
 other: its check and its write are apart.
@@ -11,25 +11,41 @@ from itertools import count
 import pytest
 
 from stationmaster.aws import table
+from stationmaster.aws.cluster_store import ClusterStore
 from stationmaster.aws.run_store import RunStore
 from stationmaster.aws.table import table_definition
 from stationmaster.domain.bus import LogTail
+from stationmaster.domain.cluster import events as cl
+from stationmaster.domain.cluster.events import ClusterPhase
+from stationmaster.domain.cluster.spec import spec_for
 from stationmaster.domain.errors import IllegalTransition, NotStorable, RunNotFound, WriteConflict
+from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Wait
 from stationmaster.domain.run.events import RunPhase
-from tests.support.factories import RUN_ID, make_request, make_requested
+from tests.support.factories import CLUSTER_ID, RUN_ID, make_request, make_requested
 from tests.support.factories import START as NOW
 
 TABLES = (f"t{number}" for number in count())
 
 
 @pytest.fixture
-def store(aws):
+def new_table(aws):
+    """Its name, and a client."""
     client = aws.client("dynamodb")
     name = next(TABLES)
     client.create_table(**table_definition(name))
-    return RunStore(name, client)
+    return name, client
+
+
+@pytest.fixture
+def store(new_table):
+    return RunStore(*new_table)
+
+
+@pytest.fixture
+def clusters(new_table):
+    return ClusterStore(*new_table)
 
 
 def create(store, run_id=RUN_ID, *, words="same words", at=NOW, channel_id="C1"):
@@ -132,15 +148,6 @@ def test_record_writes_what_follows_from_an_event_as_an_event_of_its_own(store):
     assert store.events(RUN_ID)[-1].phase is RunPhase.RECOVERING
 
 
-def test_record_of_a_phase_after_the_end_leaves_the_end(store):
-    create(store)
-    store.record(RUN_ID, [phase(RunPhase.FAILED)])
-
-    run = store.record(RUN_ID, [phase(RunPhase.PROVISIONING)])
-
-    assert run.phase is RunPhase.FAILED
-
-
 def test_record_of_a_phase_that_cannot_follow_raises_and_writes_nothing(store):
     create(store)
 
@@ -211,3 +218,53 @@ def test_task_token_is_kept_beside_the_run_and_in_no_event(store):
     assert store.load_task_token(RUN_ID, Wait.CLUSTER) is None
     assert "secret-token" not in store.load(RUN_ID).model_dump_json()
     assert all("secret-token" not in event.model_dump_json() for event in store.events(RUN_ID))
+
+
+def cluster_event(event_class, event_id, **fields):
+    return event_class(event_id=event_id, cluster_id=CLUSTER_ID, at=NOW, **fields)
+
+
+def create_cluster(clusters):
+    spec = spec_for(get_recipe("tiny-llama"), nodes=2, instance_type="m5.2xlarge")
+    return clusters.create(
+        cluster_event(cl.ClusterRequested, "requested", spec=spec, run_id=RUN_ID),
+        cluster_event(cl.LeaseGranted, "lease", run_id=RUN_ID, nodes=2),
+    )
+
+
+def test_create_twice_creates_one_cluster_with_its_lease(clusters):
+    first, created = create_cluster(clusters)
+    again, created_again = create_cluster(clusters)
+
+    assert (created, created_again) == (True, False)
+    assert first == again == clusters.load(CLUSTER_ID)
+    assert [lease.run_id for lease in first.open_leases] == [RUN_ID]
+    recorded = [event.type for event in clusters.events(CLUSTER_ID)]
+    assert recorded == ["cluster.requested", "lease.granted"]
+
+
+def test_release_of_the_last_lease_drains_the_cluster_in_the_same_write(clusters):
+    create_cluster(clusters)
+
+    cluster = clusters.record(
+        CLUSTER_ID, [cluster_event(cl.LeaseReleased, "released", run_id=RUN_ID)]
+    )
+
+    assert (cluster.phase, cluster.version) == (ClusterPhase.DRAINING, 2)
+    assert clusters.events(CLUSTER_ID)[-1].phase is ClusterPhase.DRAINING
+
+
+def test_list_of_open_clusters_leaves_out_what_is_released(clusters):
+    create_cluster(clusters)
+    assert [cluster.cluster_id for cluster in clusters.list_open()] == [CLUSTER_ID]
+
+    clusters.record(
+        CLUSTER_ID,
+        [
+            cluster_event(cl.LeaseReleased, "released", run_id=RUN_ID),
+            cluster_event(cl.TeardownStarted, "started"),
+            cluster_event(cl.TeardownCompleted, "completed", cost_usd=0.5),
+        ],
+    )
+
+    assert clusters.list_open() == []

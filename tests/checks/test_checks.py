@@ -194,13 +194,6 @@ def test_unknown_check_is_refused_with_the_known_ones():
         checks.get_check("nope")
 
 
-def test_one_node_is_not_called_several():
-    one = node("n-1", allocatable=P4D_ROOM | DEVICES)
-
-    sentences = [look(check, one).sentence for check in (GPUS, EFA, room)]
-    assert all(sentence.endswith("on each of 1 node") for sentence in sentences)
-
-
 def test_nodes_beyond_those_of_the_cluster_are_good_once_all_are_ready():
     three = [node("n-1"), node("n-2"), node("n-3")]
 

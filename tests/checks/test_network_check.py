@@ -12,10 +12,9 @@ from stationmaster.domain.cluster.spec import ClusterSpec, FileSystemSpec, spec_
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.inspection import Verdict
 from stationmaster.kubernetes.views import PodView
-from stationmaster.rendering import pytorch_job
-from stationmaster.rendering.check_job import collectives, render_check_job
 from tests.support.check_world import NODES, WholeJobWorld
 from tests.support.nccl_logs import Figures, efa, ramp, sockets, whole
+from tests.support.rendered import check_job
 
 SPEC = spec_for(get_recipe("llama2-7b"), nodes=2, instance_type="p4d.24xlarge")
 CPUS = spec_for(get_recipe("tiny-llama"), nodes=2, instance_type="m5.2xlarge")
@@ -288,16 +287,7 @@ def test_network_is_measured_where_messages_travel(instance, nodes, quick, full)
 
 
 def test_job_runs_as_training_does_but_for_its_program_and_its_log():
-    [job] = render_check_job(
-        "c-1",
-        SPEC,
-        collectives(is_full=True),
-        backend=pytorch_job,
-        check="network",
-        name="c-1-nw",
-        nodes=2,
-        image="training:1",
-    )
+    [job] = check_job("c-1", SPEC, "network", name="c-1-nw")
 
     spec = job["spec"]
     [worker] = spec["pytorchReplicaSpecs"].values()
@@ -314,7 +304,7 @@ def test_job_runs_as_training_does_but_for_its_program_and_its_log():
         *("torchrun", "-m", "training.collectives", "--alone", "--pairs")
     ]
     assert container["resources"]["limits"]["vpc.amazonaws.com/efa"] == "4"
-    assert (spec["nprocPerNode"], worker["replicas"], container["image"]) == ("8", 2, "training:1")
+    assert (spec["nprocPerNode"], worker["replicas"], container["image"]) == ("8", 2, "t:1")
     assert (worker["restartPolicy"], spec["elasticPolicy"]["maxRestarts"]) == ("Never", 0)
     for labels in (job["metadata"]["labels"], worker["template"]["metadata"]["labels"]):
         assert labels["stationmaster/role"] == "check"

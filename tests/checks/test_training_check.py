@@ -14,10 +14,9 @@ from stationmaster.domain.cluster.spec import ClusterSpec, spec_for
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.inspection import Verdict
 from stationmaster.kubernetes.views import PodView
-from stationmaster.rendering import pytorch_job
 from stationmaster.rendering.check_job import SMOKE_STEPS as STEPS
-from stationmaster.rendering.check_job import render_check_job, smoke
 from tests.support.check_world import NODES, WholeJobWorld
+from tests.support.rendered import check_job
 
 CPUS = spec_for(get_recipe("tiny-llama"), nodes=2, instance_type="m5.2xlarge")
 GPUS = spec_for(get_recipe("llama2-7b"), nodes=2, instance_type="p4d.24xlarge")
@@ -243,16 +242,7 @@ def test_recipe_of_the_run_is_tried_where_it_has_a_small_preset(request_of_run, 
 
 
 def test_job_trains_as_runs_do_in_a_directory_of_its_own():
-    [job] = render_check_job(
-        "c-1",
-        GPUS,
-        smoke(GPUS, name="c-1-tr", nodes=2, recipe="llama2-7b"),
-        backend=pytorch_job,
-        check="training",
-        name="c-1-tr",
-        nodes=2,
-        image="t:1",
-    )
+    [job] = check_job("c-1", GPUS, "training", name="c-1-tr")
 
     [worker] = job["spec"]["pytorchReplicaSpecs"].values()
     [container] = worker["template"]["spec"]["containers"]

@@ -22,6 +22,7 @@ from tests.support.live_runs import jobs_in, live_run
 ROOT = Path(__file__).parents[2]
 RUN_ID = RunId("resnet50-0123abcd")
 COPIED = {"dataset": "s3://research-data/x"}
+POINT = ResumePoint(run_id=RunId("a-00000001"), step=5)
 
 
 def copying() -> dict[str, Any]:
@@ -225,7 +226,8 @@ def test_workflow_knows_beforehand_whether_a_run_brings_data(recipe: str, datase
 @pytest.mark.parametrize(
     ("request_", "job"),
     [
-        ({"resume_from": ResumePoint(run_id=RunId("a-00000001"), step=5)}, restore),
+        ({"resume_from": POINT}, restore),
+        ({"resume_from": POINT, "overrides": COPIED}, restore),
         ({"weights_from": RunId("a-00000001")}, restore),
         ({"program": ("x",), "overrides": {"dataset": "/fsx/x"}}, look_over),
         ({"program": ("x",), "overrides": COPIED}, stage),

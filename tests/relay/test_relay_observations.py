@@ -24,16 +24,16 @@ def at(second):
     return f"2026-01-02T03:00:{second:02}Z"
 
 
-def job_observer(backend=pytorch_job):
-    return JobObserver("run-1", job="run-1", backend=backend, now=now)
+def job_observer():
+    return JobObserver("run-1", job="run-1", backend=pytorch_job, now=now)
 
 
 def pod_observer(backend=pytorch_job):
     return PodObserver("run-1", backend=backend, now=now)
 
 
-def warning_observer(backend=pytorch_job):
-    return WarningObserver("run-1", job="run-1", backend=backend, now=now)
+def warning_observer():
+    return WarningObserver("run-1", job="run-1", backend=pytorch_job, now=now)
 
 
 def test_job_conditions_are_reported_once_each_time_that_they_turn_true():
@@ -187,10 +187,10 @@ def test_container_state_has_the_exit_codes_of_this_run_and_the_one_before(state
 def test_warning_of_job_and_pods_only():
     observer = warning_observer()
     others = [
-        warning(name="run-1-check-0"),
-        warning(name="other-worker-0"),
-        warning(name="run-1", kind="Deployment"),
-        warning(type_="Normal"),
+        warning(name="run-1-check-0", uid="3"),
+        warning(name="other-worker-0", uid="4"),
+        warning(name="run-1", kind="Deployment", uid="5"),
+        warning(type_="Normal", uid="6"),
     ]
 
     reported = observer.observe(warning()) + observer.observe(
@@ -326,44 +326,3 @@ def test_pods_of_a_trainjob_are_reported_by_their_place():
     place = "run-1-node-0-1"
     assert reported == [(place, "Running"), (place, "Deleted"), (place, "Pending")]
     assert len({event.event_id for event in (*first, *gone, *second)}) == 3
-
-
-def test_trainjob_that_is_admitted_runs_and_completes_is_reported_once_each():
-    observer = job_observer(train_job)
-    moment = "2026-01-02T03:04:05Z"
-
-    def job(*conditions: tuple[str, str], ready: int = 0) -> dict[str, object]:
-        listed = [
-            {"type": kind, "status": value, "lastTransitionTime": moment}
-            for kind, value in conditions
-        ]
-        status = {"conditions": listed, "jobsStatus": [{"name": "node", "ready": ready}]}
-        about = {"name": "run-1", "uid": "u", "creationTimestamp": moment}
-        return {"metadata": about, "status": status}
-
-    seen = [
-        job(("Suspended", "True")),
-        job(("Suspended", "False")),
-        job(("Suspended", "False"), ready=1),
-        job(("Suspended", "False"), ready=1),
-        job(("Suspended", "False"), ("Complete", "True")),
-    ]
-    reported = [event.condition for each in seen for event in observer.observe(each)]
-
-    assert reported == ["Suspended", "Running", "Succeeded"]
-    assert observer.ended
-
-
-def test_warnings_of_the_parts_of_a_trainjob_are_reported():
-    observer = warning_observer(train_job)
-
-    def warning(kind: str, name: str) -> dict[str, object]:
-        involved = {"kind": kind, "name": name}
-        about = {"name": "w", "uid": f"{kind} {name}"}
-        return {"metadata": about, "type": "Warning", "reason": "R", "involvedObject": involved}
-
-    ours = [("TrainJob", "run-1"), ("JobSet", "run-1"), ("Pod", "run-1-node-0-0-abcde")]
-    others = [("TrainJob", "run-2"), ("Pod", "run-1-worker-0"), ("Job", "run-1-save")]
-
-    reported = [bool(observer.observe(warning(*each))) for each in (*ours, *others)]
-    assert reported == [True, True, True, False, False, False]

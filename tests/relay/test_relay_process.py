@@ -24,8 +24,9 @@ from recording_bus import RecordingBus
 from stationmaster.domain.progress_lines import FinishedLine, ProgressLine, StartedLine
 from stationmaster.rendering import pytorch_job
 from stationmaster.rendering.metadata import namespace
-from stationmaster.rendering.relay import render_relay, render_relay_key, render_relay_rights
+from stationmaster.rendering.relay import render_relay_key, render_relay_rights
 from tests.support.cluster_fixtures import eventually, pytorchjob, start_cluster
+from tests.support.rendered import relay_objects
 
 REPOSITORY = Path(__file__).parents[2]
 NAMESPACE = "stationmaster"
@@ -254,20 +255,11 @@ def test_relays_of_a_deployment_lose_nothing_with_the_leader_s_process_nor_with_
         started.install_operator()
         taints = [{"key": "stationmaster/training", "value": "true", "effect": "NoSchedule"}]
         started.add_nodes(node_group="training", labels={"pool": "Worker"}, taints=taints)
-        relay = render_relay(
-            "run-h",
-            job="run-h",
-            image="relay:1",
-            bus_name="bus",
-            bucket="results",
-            region="us-east-1",
-            backend=pytorch_job,
-        )
         for body in (
             namespace(),
             *render_relay_rights(pytorch_job),
             render_relay_key("run-h", KEY),
-            *relay,
+            *relay_objects("run-h", region="us-east-1"),
         ):
             create_from_dict(started.api, body)
         read = started.apps.read_namespaced_deployment

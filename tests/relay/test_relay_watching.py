@@ -229,13 +229,18 @@ FOLLOWED = {
         [[line(1), line(2).rstrip(b"\n")]],
         ["follow"],
     ),
+    "pod that is deleted while its log is missing": (
+        [pod(), ObjectMissing('pods "p" not found')],
+        [MISSING, [line(9)]],
+        ["follow"],
+    ),
     "pod that is replaced by another of its name": (
         [pod(), pod(), pod(uid="uid-1")],
         [[line(1)], [line(9)]],
         ["follow"],
     ),
 }
-STEPS = [4, 3, 4, 4, 2, 3, 2, 1]
+STEPS = [4, 3, 4, 4, 2, 3, 2, 0, 1]
 
 
 @pytest.mark.parametrize(
@@ -307,16 +312,3 @@ def test_follower_earlier_log_that_never_comes_does_not_keep_this_one_back(follo
 
     sink.wait_for_steps(1, 2)
     assert api.asked == ["previous"] * tries + ["follow", "read"]
-
-
-def test_follower_pod_deleted_while_its_log_was_missing_ends(follow):
-    api = ScriptedLogs(
-        statuses=[pod(), ObjectMissing('pods "p" not found')],
-        streams=[ObjectMissing("pods/log p"), [line(9)]],
-    )
-
-    follow(api, pod())
-    join_followers()
-
-    assert "log run-1-worker-0" not in [thread.name for thread in threading.enumerate()]
-    assert api.streams == [[line(9)]]

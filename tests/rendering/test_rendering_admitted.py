@@ -32,18 +32,18 @@ from stationmaster.local.cluster.controllers import replicas
 from stationmaster.local.cluster.controllers.children import pod_from
 from stationmaster.plugins.relay import render_people_rights
 from stationmaster.rendering import pytorch_job
-from stationmaster.rendering.check_job import collectives, render_check_job, smoke
 from stationmaster.rendering.examples import example, saving_example, to_yaml
 from stationmaster.rendering.job_spec import job_spec
 from stationmaster.rendering.placing import placed
 from stationmaster.rendering.pytorch_job import render_pytorch_job
-from stationmaster.rendering.relay import render_relay, render_relay_rights
+from stationmaster.rendering.relay import render_relay_rights
 from stationmaster.rendering.rendezvous import render_etcd
 from stationmaster.rendering.run_objects import render_all
 from stationmaster.rendering.shared_volume import SharedStorage, render_storage
 from tests.support.admitting import admit_pod, api_server, store
 from tests.support.factories import make_request
 from tests.support.live_runs import live_run
+from tests.support.rendered import check_job, relay_objects
 
 RUN_ID = RunId("resnet50-0123abcd")
 # As long as a name in the channel may be.
@@ -57,16 +57,7 @@ PLUGINS = ("training-operator", "nvidia-device-plugin", "efa-device-plugin")
 def of_run(recipe: str, **overrides: Any) -> list[dict[str, Any]]:
     request = make_request(recipe=recipe, overrides=overrides)
     spec = job_spec(request, first_assignment(RUN_ID, request), run_id=RUN_ID, image="training:1")
-    relay = render_relay(
-        RUN_ID,
-        job=RUN_ID,
-        image="relay:1",
-        bus_name="bus",
-        bucket="results",
-        region="us-west-2",
-        backend=pytorch_job,
-    )
-    return [render_pytorch_job(spec), *relay, *render_etcd(RUN_ID, job=RUN_ID)]
+    return [render_pytorch_job(spec), *relay_objects(RUN_ID), *render_etcd(RUN_ID, job=RUN_ID)]
 
 
 def of_data() -> list[dict[str, Any]]:
@@ -91,26 +82,8 @@ def of_data() -> list[dict[str, Any]]:
         *render_jobs(LONG, hostnames=[HOSTNAME], image="t:1"),
         *render_speed_jobs(LONG, hostnames=[HOSTNAME], image="t:1", storage_gib=1200),
         *gpu_health.render_jobs(LONG, hostnames=[HOSTNAME], image="t:1", spec=GPU_CLUSTER),
-        *render_check_job(
-            LONG,
-            GPU_CLUSTER,
-            collectives(is_full=True),
-            backend=pytorch_job,
-            check="network",
-            name=f"{LONG}-nw-0a1b2c",
-            nodes=64,
-            image="t:1",
-        ),
-        *render_check_job(
-            LONG,
-            GPU_CLUSTER,
-            smoke(GPU_CLUSTER, name=f"{LONG}-tr-0a1b2c", nodes=64, recipe="llama2-7b"),
-            backend=pytorch_job,
-            check="training",
-            name=f"{LONG}-tr-0a1b2c",
-            nodes=64,
-            image="t:1",
-        ),
+        *check_job(LONG, GPU_CLUSTER, "network", name=f"{LONG}-nw-0a1b2c", nodes=64),
+        *check_job(LONG, GPU_CLUSTER, "training", name=f"{LONG}-tr-0a1b2c", nodes=64),
         *yaml.safe_load_all(saving_example()),
     ]
 

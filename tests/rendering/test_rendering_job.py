@@ -11,16 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stationmaster import checks, plugins
 from stationmaster.domain.catalogue.entries import CATALOGUE as RECIPES
 from stationmaster.domain.catalogue.instances import CATALOGUE as INSTANCES
 from stationmaster.domain.catalogue.instances import get_instance
-from stationmaster.domain.cluster.spec import spec_for
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.keys.job_options import JobOptions
 from stationmaster.domain.names import job_name
 from stationmaster.domain.planning.plan import plan_recipe
-from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.run.aggregate import new_run_id
 from stationmaster.domain.run.attempts import first_assignment
 from stationmaster.domain.run.request import Placement
@@ -305,8 +302,9 @@ def test_environment_sets_what_is_needed_and_nothing_that_harms():
     assert len(names) == len(set(names))
 
 
-def test_cpu_recipe_asks_for_no_device_and_names_no_interface_and_no_thread_count():
-    job = render("tiny-llama", "m5.2xlarge")
+@pytest.mark.parametrize("instance", ["m5.2xlarge", "p4d.24xlarge"])
+def test_cpu_recipe_asks_for_no_device_and_names_no_interface_and_no_thread_count(instance: str):
+    job = render("tiny-llama", instance)
 
     assert set(container(job)["resources"]["requests"]) == {"cpu", "memory"}
     assert not {"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "OMP_NUM_THREADS"} & set(
@@ -508,29 +506,6 @@ def test_image_of_ones_own_runs_as_a_user_that_is_not_root():
     assert environment(job)["HOME"] == "/scratch"
     assert "STATIONMASTER_OUTPUT_DIR" not in environment(job)
     assert "HOME" not in environment(render())
-
-
-@pytest.mark.parametrize(
-    ("recipe", "instance"),
-    [
-        ("tiny-llama", "m5.2xlarge"),
-        ("tiny-llama", "p4d.24xlarge"),
-        ("llama2-7b", "p4d.24xlarge"),
-        ("llama2-7b", "g5.xlarge"),
-    ],
-)
-def test_requirements_name_what_the_job_asks_for(recipe: str, instance: str):
-    requests = container(render(recipe, instance))["resources"]["requests"]
-
-    spec = spec_for(get_recipe(recipe), nodes=2, instance_type=instance)
-    installed, checked = plugins.names_for(spec), checks.names_for(spec)
-
-    assert ("nvidia-device-plugin" in installed) == ("gpus" in checked)
-    assert ("efa-device-plugin" in installed) == ("efa" in checked)
-    assert ("gpus" in checked) == ("nvidia.com/gpu" in requests)
-    assert ("efa" in checked) == ("vpc.amazonaws.com/efa" in requests)
-    assert {"training-operator", "fsx-csi-driver", "relay"} <= set(installed)
-    assert {"nodes", "storage"} <= set(checked)
 
 
 def test_job_for_a_queue_of_kueue_is_suspended_until_kueue_admits_it():

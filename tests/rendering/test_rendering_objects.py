@@ -1,4 +1,4 @@
-"""Storage, relays, rights and plugins, of one run and of two: what hurts when it is wrong."""
+"""Storage, relays, savers, rights and plugins, of one run and of two: what hurts when wrong."""
 
 import json
 from typing import Any
@@ -9,14 +9,17 @@ from pydantic import SecretStr
 from stationmaster.domain.errors import PermanentError
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.names import NAMESPACE, PEOPLE
+from stationmaster.domain.results import RunFacts
 from stationmaster.kubernetes.manifests import load_manifests
 from stationmaster.plugins.relay import render_people_rights
 from stationmaster.relay.config import RelayConfig
 from stationmaster.rendering import pytorch_job
-from stationmaster.rendering.relay import render_relay, render_relay_key, render_relay_rights
+from stationmaster.rendering.relay import render_relay_key, render_relay_rights
 from stationmaster.rendering.run_objects import render_all
+from stationmaster.rendering.saver_job import render_saving
 from stationmaster.rendering.shared_volume import SharedStorage, render_storage
 from tests.support.factories import CLUSTER_ID, make_request
+from tests.support.rendered import relay_objects
 
 RUN_ID = "tiny-llama-0123abcd"
 STORAGE = SharedStorage("fs-1", "fs-1.fsx.us-west-2.amazonaws.com", "abcdefgh", 1200)
@@ -71,18 +74,8 @@ def test_relay_may_only_read_but_for_its_lease():
     assert [rule["resources"] for rule in cluster_wide] == [["nodes"]]
 
 
-def relay_objects(**changes: Any) -> dict[str, Any]:
-    relay = render_relay(
-        RUN_ID,
-        job="job-1",
-        image="relay:1",
-        bus_name="bus",
-        bucket="results",
-        region="us-west-2",
-        backend=pytorch_job,
-        **changes,
-    )
-    return by_kind(relay)
+def relay_of_run(**changes: Any) -> dict[str, Any]:
+    return by_kind(relay_objects(RUN_ID, job="job-1", **changes))
 
 
 VARIABLES = {
@@ -96,7 +89,7 @@ VARIABLES = {
 
 
 def test_relay_that_is_alone_has_its_variables_and_no_toleration_for_training_nodes():
-    deployment = relay_objects(replicas=1)["Deployment"]
+    deployment = relay_of_run(replicas=1)["Deployment"]
 
     pod = deployment["spec"]["template"]["spec"]
     *values, _own_name, key = pod["containers"][0]["env"]
@@ -113,7 +106,7 @@ def test_relay_that_is_alone_has_its_variables_and_no_toleration_for_training_no
 
 
 def test_two_relays_are_on_two_nodes_of_which_one_may_be_for_training():
-    deployment = relay_objects()["Deployment"]
+    deployment = relay_of_run()["Deployment"]
 
     pod = deployment["spec"]["template"]["spec"]
     affinity = pod["affinity"]
@@ -129,7 +122,7 @@ def test_two_relays_are_on_two_nodes_of_which_one_may_be_for_training():
 
 
 def test_two_relays_have_a_lease_of_their_run_that_nobody_holds_yet():
-    relay = relay_objects()
+    relay = relay_of_run()
     lease, deployment = relay["Lease"], relay["Deployment"]
 
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
@@ -164,7 +157,7 @@ def test_manifests_of_an_unknown_plugin_are_refused_with_the_folder():
 
 
 def test_relay_understands_the_variables_that_its_deployment_sets():
-    deployment = relay_objects()["Deployment"]
+    deployment = relay_of_run()["Deployment"]
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
 
     own_name = {"fieldRef": {"fieldPath": "metadata.name"}}
@@ -230,9 +223,84 @@ def test_objects_of_two_runs_on_one_cluster_do_not_meet(rendezvous):
     assert RUNS[1] not in json.dumps(list(own.values()))
 
 
-def test_processes_of_two_runs_on_one_cluster_do_not_find_each_other():
-    jobs = [objects_of(run_id, "etcd")["PyTorchJob", run_id] for run_id in RUNS]
+def render(run_id: str = RUN_ID, **facts: Any) -> dict[str, Any]:
+    objects = render_saving(
+        RunFacts(
+            run_id=run_id,
+            recipe="tiny-llama",
+            nodes=2,
+            instance_type="c5.2xlarge",
+            outcome="succeeded",
+            **facts,
+        ),
+        cluster_id="warm-cluster",
+        image="relay:1",
+        bucket="artifacts",
+        region="us-west-2",
+    )
+    return {item["kind"]: item for item in objects}
 
-    policies = [job["spec"]["elasticPolicy"] for job in jobs]
-    assert len({policy["rdzvId"] for policy in policies}) == 2
-    assert len({policy["rdzvHost"] for policy in policies}) == 2
+
+def pod(objects: dict[str, Any]) -> Any:
+    return objects["Job"]["spec"]["template"]["spec"]
+
+
+def test_savers_of_two_runs_have_accounts_of_their_own_and_the_same_rights() -> None:
+    first, second = render(), render("tiny-llama-4567cdef")
+
+    same = [kind for kind in first if first[kind] == second[kind]]
+    assert same == ["Namespace", "Role"]
+    assert first["Job"]["metadata"]["name"] == f"{RUN_ID}-save"
+    assert first["RoleBinding"]["subjects"][0]["name"] == pod(first)["serviceAccountName"]
+    # The AWS role of the account reaches what lies under its name: that of the run.
+    assert pod(first)["serviceAccountName"] == RUN_ID
+    assert first["ServiceAccount"]["metadata"]["name"] == RUN_ID
+
+
+def test_saver_may_read_pods_and_logs_and_nothing_else() -> None:
+    rules = render()["Role"]["rules"]
+
+    granted = {(rule["resources"][0], *rule["verbs"]) for rule in rules}
+    assert granted == {("pods", "list"), ("pods/log", "get")}
+
+
+def test_saver_mounts_the_clusters_file_system_read_only() -> None:
+    spec = pod(render())
+
+    (mount,) = spec["containers"][0]["volumeMounts"]
+    (volume,) = spec["volumes"]
+    assert (mount["mountPath"], mount["readOnly"]) == ("/fsx", True)
+    assert volume["persistentVolumeClaim"]["claimName"] == "warm-cluster-fsx"
+    assert mount["name"] == volume["name"]
+
+
+def test_saver_stays_off_the_training_nodes() -> None:
+    spec = pod(render())
+
+    assert "tolerations" not in spec
+    (preferred,) = spec["affinity"]["nodeAffinity"][
+        "preferredDuringSchedulingIgnoredDuringExecution"
+    ]
+    assert preferred["preference"]["matchExpressions"][0]["values"] == ["training"]
+
+
+def test_job_is_not_started_again_after_a_refusal_and_stays_readable() -> None:
+    spec = render()["Job"]["spec"]
+
+    (rule,) = spec["podFailurePolicy"]["rules"]
+    assert (rule["action"], rule["onExitCodes"]["values"]) == ("FailJob", [2, 3])
+    assert rule["onExitCodes"]["containerName"] == pod(render())["containers"][0]["name"]
+    assert spec["template"]["spec"]["restartPolicy"] == "Never"  # which the policy demands
+    assert "ttlSecondsAfterFinished" not in spec
+    assert spec["backoffLimit"] > 0
+    assert spec["activeDeadlineSeconds"] > 0
+
+
+def test_text_of_a_person_in_the_facts_is_not_expanded_by_the_kubelet() -> None:
+    (container,) = pod(render(overrides={"dataset": "$(AWS_REGION)"}))["containers"]
+
+    variables = {item["name"]: item["value"] for item in container["env"]}
+    said = variables["STATIONMASTER_RUN_FACTS"]
+    assert "$" not in said
+    assert json.loads(said)["overrides"] == {"dataset": "$(AWS_REGION)"}
+    assert variables["STATIONMASTER_RUN_DIRECTORY"] == f"/fsx/runs/{RUN_ID}"

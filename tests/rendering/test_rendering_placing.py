@@ -1,4 +1,4 @@
-"""Objects placed into another namespace: everything follows, nothing of others changes."""
+"""Objects placed into another namespace: all follow, others' stay; and the examples are fresh."""
 
 import copy
 import json
@@ -12,7 +12,15 @@ from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.names import NAMESPACE
 from stationmaster.kubernetes.manifests import load_manifests
 from stationmaster.rendering import pytorch_job
-from stationmaster.rendering.examples import example, saving_example
+from stationmaster.rendering.examples import (
+    DIRECTORY,
+    NCCL,
+    SAVING,
+    TRAIN_JOB,
+    all_examples,
+    example,
+    saving_example,
+)
 from stationmaster.rendering.placing import placed
 from stationmaster.rendering.relay import render_relay_rights
 from stationmaster.rendering.shared_volume import SharedStorage, render_storage
@@ -92,3 +100,20 @@ def test_pods_go_to_nodes_of_others_by_what_these_are_and_not_by_our_labels():
 
     pod = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
     assert [*pod["nodeSelector"]] == ["node.kubernetes.io/instance-type"]
+
+
+def test_examples_are_fresh_and_none_is_left_over():
+    committed = {path.stem: path.read_text(encoding="utf-8") for path in DIRECTORY.glob("*.yaml")}
+
+    assert committed.keys() == {*CATALOGUE, SAVING, NCCL, TRAIN_JOB}
+    stale = [name for name, text in all_examples().items() if committed[name] != text]
+    assert stale == [], "run: python -m stationmaster.rendering.examples --write"
+
+
+def test_example_of_a_trainjob_ends_with_the_job():
+    committed = (DIRECTORY / f"{TRAIN_JOB}.yaml").read_text(encoding="utf-8")
+
+    kinds = [item["kind"] for item in yaml.safe_load_all(committed)]
+    assert kinds[-2:] == ["TrainingRuntime", "TrainJob"]
+    assert "PyTorchJob" not in committed
+    assert "pytorchjobs" not in committed
