@@ -50,7 +50,6 @@ LONG_FILES = (
     "training/test_trainer_runs.py",
     "training/test_parallel_parity.py",
     "training/test_final_model.py",
-    "e2e/test_e2e_ranges.py",
     "e2e/test_e2e_own_code.py",
     "e2e/test_e2e_recipes.py",
     "steps/test_kill_points.py",

@@ -52,29 +52,6 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         yield started
 
 
-@pytest.fixture(scope="module")
-def ended(local: World) -> dict[str, Run]:
-    """A run on a cluster that is kept, and after it another one there."""
-    words = f"tiny-llama nodes=2 steps=3 dataset=s3://{BUCKET}/books"
-    text = local.start(f"/train {words} keep=10m")
-    wait_for_end(local, text)
-    again = local.start(f"/train {words} on={text}")
-    wait_for_end(local, again)
-    started = {"text": text, "again": again}
-    return {name: local.services.runs.load(run_id) for name, run_id in started.items()}
-
-
-def wait_for_end(local: World, run_id: str) -> None:
-    """Wait until the run has ended; its cluster may stay."""
-    local.wait(
-        lambda: any(
-            event.run_id == run_id and event.phase.is_terminal
-            for event in local.of_type("run.phase_changed")
-        ),
-        f"the end of {run_id}",
-    )
-
-
 def staged(local: World, run: Run) -> list[DataStaged]:
     return [
         event
@@ -83,10 +60,9 @@ def staged(local: World, run: Run) -> list[DataStaged]:
     ]
 
 
-def test_text_is_copied_packed_on_all_nodes_and_trained_on(
-    local: World, ended: dict[str, Run]
-) -> None:
-    run = ended["text"]
+def test_text_is_copied_packed_on_all_nodes_and_trained_on(local: World) -> None:
+    words = f"/train tiny-llama nodes=2 steps=3 dataset=s3://{BUCKET}/books"
+    run = local.wait_for_receipt(local.start(words))
 
     assert run.phase is RunPhase.SUCCEEDED, run.reason
     assert run.progress is not None
@@ -99,19 +75,6 @@ def test_text_is_copied_packed_on_all_nodes_and_trained_on(
     names = run.phase_names
     assert names[names.index("staging") :][:3] == ["staging", "submitting", "running"]
     assert "data prepared in" in local.thread_text(run.run_id)
-
-
-def test_data_is_found_by_a_later_run_on_the_same_file_system(
-    local: World, ended: dict[str, Run]
-) -> None:
-    run = ended["again"]
-
-    assert run.phase is RunPhase.SUCCEEDED, run.reason
-    assert run.cluster_id == ended["text"].run_id
-    (found,) = staged(local, run)
-    assert found.was_there
-    assert found.root == staged(local, ended["text"])[-1].root
-    assert run.loss_points == ended["text"].loss_points
 
 
 def written(local: World) -> list[str]:

@@ -126,14 +126,6 @@ def test_applying_a_kind_that_is_not_handled_is_refused(gateway: KubernetesGatew
         gateway.apply([item])
 
 
-def test_apply_of_an_undeclared_field_is_permanent(gateway: KubernetesGateway):
-    job = batch_job("pass")
-    job["spec"]["template"]["spec"]["toleration"] = []
-
-    with pytest.raises(PermanentError, match=r"\.spec\.toleration: field not declared in schema"):
-        gateway.apply([job])
-
-
 def test_api_server_that_went_away_is_seen_and_transient(
     cluster: LocalCluster, gateway: KubernetesGateway
 ):

@@ -27,7 +27,6 @@ from stationmaster.domain.keys.job_options import JobOptions
 from stationmaster.domain.run.attempts import first_assignment
 from stationmaster.domain.run.events import RunPhase, StopRequested, TrainingStarted
 from stationmaster.local.cluster import LocalCluster
-from stationmaster.rendering.check_job import collectives, render_check_job
 from stationmaster.steps.ensure_job_started import ensure_job_started
 from stationmaster.steps.install_plugin import install_plugin
 from stationmaster.steps.release_job import release_job
@@ -47,6 +46,7 @@ from tests.support.kubernetes_gateway_fixtures import (
 )
 from tests.support.kubernetes_gateway_world import World
 from tests.support.kueue_objects import kueue_crds, of_kueue
+from tests.support.rendered import check_job
 
 GPU_REQUEST = REQUEST.model_copy(
     update={"recipe": "llama2-7b", "instance_type": "p4d.24xlarge", "command": "/train llama2-7b"}
@@ -167,16 +167,8 @@ def test_network_check_measures_between_real_pods_and_leaves_no_job(
     world.cluster_states.record(CLUSTER_ID, [trained])
     # As after a step that was killed before it had deleted the job.
     for check in ("network", "training"):
-        [left] = render_check_job(
-            CLUSTER_ID,
-            world.cluster_states.load(CLUSTER_ID).spec,
-            collectives(is_full=False),
-            backend=world.gateway.backend,
-            check=check,
-            name=f"left-{check}",
-            nodes=2,
-            image=TRAINING_IMAGE,
-        )
+        spec = world.cluster_states.load(CLUSTER_ID).spec
+        [left] = check_job(CLUSTER_ID, spec, check, name=f"left-{check}")
         left["spec"]["runPolicy"]["suspend"] = True
         world.gateway.apply([left])
         until_ready(run_check, world, check=check)

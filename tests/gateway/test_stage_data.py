@@ -133,13 +133,6 @@ def until(world: World, kind: str) -> None:
     eventually(lambda: stage_data(world, RUN_ID) and world.events(kind))
 
 
-def test_run_that_reads_its_data_elsewhere_goes_past_staging_at_once(world: World) -> None:
-    world.begin(RunPhase.PROVISIONING, RunPhase.VALIDATING)
-
-    assert stage_data(world, RUN_ID) == {"ready": True}
-    assert world.runs.load(RUN_ID).entered(RunPhase.STAGING) is None
-
-
 IN_PLACE = REQUEST.model_copy(update={"overrides": {"dataset": "/fsx/books"}})
 
 
@@ -186,26 +179,6 @@ def test_data_is_copied_and_prepared_and_its_progress_reported(
     assert prepare[0].startswith("-m training.prepare tokens copied --tokenizer bpe --vocab-size ")
     assert stage_data(ready, RUN_ID) == {"ready": True}
     assert copy == "-m stationmaster.relay.stage"
-
-
-def test_data_of_the_hub_is_packed_and_nothing_copied(
-    cluster: LocalCluster, world: World, programs: Programs
-) -> None:
-    add_nodes(cluster, group="system")
-    add_nodes(cluster, group="training")
-    packed = REQUEST.model_copy(update={"overrides": {"dataset": "packed:hub:o/texts"}})
-    world.begin(RunPhase.PROVISIONING, RunPhase.VALIDATING, request=packed)
-    programs.say(PREPARE, StagingLine(staged_bytes=1, total_bytes=9).text())
-    until(world, "data.reported")
-    programs.end(PREPARE, PREPARED.text())
-
-    eventually(lambda: stage_data(world, RUN_ID)["ready"])
-
-    (staged,) = world.events("data.staged")
-    assert (staged.work, staged.root) == ("preparing", "prepared/files")
-    assert programs.calls(STAGE) == []
-    words = "-m training.prepare tokens --dataset hub:o/texts --tokenizer bpe --vocab-size"
-    assert all(call.startswith(words) for call in programs.calls(PREPARE))
 
 
 def test_job_whose_pods_are_gone_is_started_again(ready: World, programs: Programs) -> None:
@@ -335,25 +308,6 @@ def test_job_has_all_of_its_time_to_start_however_long_the_one_before_took(
     eventually(lambda: any(pod.unschedulable for pod in world.gateway.pods(labels=labels)))
 
     assert stage_data(world, RUN_ID) == {"ready": False}
-
-
-@pytest.mark.parametrize(
-    "request_", [RESUMED.model_copy(update={"overrides": REQUESTED.overrides})]
-)
-def test_result_of_another_run_comes_back_before_the_data(ready: World, programs: Programs) -> None:
-    stage_data(ready, RUN_ID)
-    programs.say(RESTORE, StagingLine(staged_bytes=450, total_bytes=900).text())
-    until(ready, "data.reported")
-    assert programs.calls(STAGE) == []
-    programs.end(RESTORE, RESTORED.text())
-    until(ready, "data.staged")
-    programs.end(STAGE, UNPREPARED.text())
-
-    eventually(lambda: stage_data(ready, RUN_ID)["ready"])
-
-    staging = staging_of(ready)
-    assert (staging.restored, staging.root) == (True, "copied/files")
-    assert [event.work for event in ready.events("data.staged")] == ["restoring", "copying"]
 
 
 # The pods' python names a program by its second word.

@@ -126,16 +126,6 @@ def test_run_that_is_stopped_while_it_waits_has_made_nothing(booked: Account):
     assert booked.cluster.resources == {}
 
 
-def test_run_in_its_block_is_started_at_once_with_a_clock_for_its_end(booked: Account):
-    come_to(booked, window(booked).starts_at + timedelta(hours=1))
-
-    acquire(booked)
-
-    assert status(booked.cluster, booked) == "RUNNING"
-    assert booked.run.phase is not RunPhase.QUEUED
-    assert booked.clock == window(booked).warn_at
-
-
 def test_run_that_comes_late_into_its_block_is_warned_at_once(booked: Account):
     come_to(booked, window(booked).leave_at - timedelta(minutes=5))
 

@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from their_file_system import Theirs, begin
 
 from stationmaster.cluster_file_system import shared_storage
 from stationmaster.domain.errors import ResourceFailed
-from stationmaster.domain.names import cluster_name, launch_template_name
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.steps.ensure_cluster import ensure_cluster
 from stationmaster.steps.ensure_file_system import ensure_file_system
 from stationmaster.steps.ensure_node_group import ensure_node_group
 from tests.support.aws_steps import Account
-
-
-def template(account: Account, theirs: Theirs, node_group: str) -> dict[str, Any]:
-    found = theirs.ec2.describe_launch_template_versions(
-        LaunchTemplateName=launch_template_name(account.cluster_id, node_group)
-    )
-    data: dict[str, Any] = found["LaunchTemplateVersions"][0]["LaunchTemplateData"]
-    return data
 
 
 def own_group(account: Account) -> str:
@@ -39,13 +28,9 @@ def test_nodes_of_both_groups_are_made_in_its_zone_and_join_its_group(account: A
     for node_group in ("system", "training"):
         account.finish(ensure_node_group, node_group=node_group)
 
-    eks = account.aws.client("eks")
     for node_group in ("system", "training"):
-        made = eks.describe_nodegroup(
-            clusterName=cluster_name(account.cluster_id), nodegroupName=node_group
-        )["nodegroup"]
-        assert made["subnets"] == [theirs.subnet_id]
-        groups = template(account, theirs, node_group)["SecurityGroupIds"]
+        assert account.node_group(node_group)["subnets"] == [theirs.subnet_id]
+        groups = account.template(node_group)["SecurityGroupIds"]
         assert groups[0] == own_group(account)
         assert groups[-1] == theirs.group_id
 
@@ -59,7 +44,7 @@ def test_network_that_it_lets_in_is_enough_and_its_servers_are_let_in_to_the_nod
     account.finish(ensure_cluster)
     account.finish(ensure_node_group, node_group="training")
 
-    assert theirs.group_id not in template(account, theirs, "training")["SecurityGroupIds"]
+    assert theirs.group_id not in account.template()["SecurityGroupIds"]
     (own,) = theirs.ec2.describe_security_groups(GroupIds=[own_group(account)])["SecurityGroups"]
     let_in = {
         (rule.get("FromPort"), rule.get("ToPort"))

@@ -14,7 +14,6 @@ from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Wait
 from stationmaster.steps.acquire_cluster import acquire_cluster
 from stationmaster.steps.begin_teardown import begin_teardown
-from stationmaster.steps.conclude_cluster import conclude_cluster
 from stationmaster.steps.release_lease import release_lease
 from tests.support.aws_steps import Account
 
@@ -77,41 +76,6 @@ def test_run_that_is_stopped_while_its_lease_is_written_gives_it_back(asked: Acc
     assert asked.cluster.phase is ClusterPhase.DRAINING
     assert ("events", "PutEvents") in asked.aws.calls
     assert workflow(asked) is None
-
-
-@pytest.mark.parametrize(
-    ("error", "outcome", "reason"),
-    [
-        (None, "ready", ""),
-        ({"Error": "CheckFailed", "Cause": '{"errorMessage": "1 of 2 nodes"}'}, "failed", "1 of 2"),
-        ({"Error": "States.Timeout", "Cause": ""}, "failed", "States.Timeout"),
-    ],
-)
-def test_provisioning_ends_once_as_its_workflow_says(account: Account, error, outcome, reason):
-    account.request()
-
-    first = conclude_cluster(account.services, account.cluster_id, error=error)
-    versions = account.versions
-    again = [
-        conclude_cluster(account.services, account.cluster_id, error=later)
-        for later in (None, {"Error": "Other", "Cause": "c"})
-    ]
-
-    assert [first, *again] == [{"outcome": outcome}] * 3
-    assert account.versions == versions
-    assert reason in account.cluster.reason
-
-
-@pytest.mark.parametrize("error", [None, {"Error": "ClusterDrained", "Cause": "it drains"}])
-def test_workflow_that_ends_after_the_cluster_has_drained_changes_nothing(account: Account, error):
-    account.request()
-    release_lease(account.services, account.run_id)
-    versions = account.versions
-
-    concluded = conclude_cluster(account.services, account.cluster_id, error=error)
-
-    assert concluded == {"outcome": "draining"}
-    assert account.versions == versions
 
 
 def test_lease_is_released_once_and_the_bus_hears_of_it_every_time(account: Account):

@@ -10,7 +10,6 @@ import pytest
 from stationmaster.domain.cluster.resources import ResourceStatus
 from stationmaster.domain.errors import (
     ClusterDrained,
-    IllegalTransition,
     PermanentError,
     ResourceFailed,
     TransientError,
@@ -21,7 +20,6 @@ from stationmaster.domain.names import (
     POD_IDENTITY_AGENT,
     TAG_CLUSTER_ID,
     cluster_name,
-    launch_template_name,
     metrics_log_group,
 )
 from stationmaster.domain.resources import ResourceKind
@@ -29,7 +27,6 @@ from stationmaster.domain.run import events as ev
 from stationmaster.steps.ensure_cluster import ensure_cluster
 from stationmaster.steps.ensure_file_system import ensure_file_system
 from stationmaster.steps.ensure_node_group import ensure_node_group
-from stationmaster.steps.parts.records import request_resource
 from stationmaster.steps.prepare_cluster import prepare_cluster
 from stationmaster.steps.prepare_run import prepare_run
 from stationmaster.steps.release_lease import release_lease
@@ -95,10 +92,7 @@ def test_nodes_of_each_group_are_let_to_the_file_system(account: Account, node_g
     account.finish(ensure_node_group, node_group=node_group)
 
     group = account.services.security_groups.describe(account.cluster_id)
-    (version,) = boto3.client("ec2").describe_launch_template_versions(
-        LaunchTemplateName=launch_template_name(account.cluster_id, node_group)
-    )["LaunchTemplateVersions"]
-    assert group.group_id in version["LaunchTemplateData"]["SecurityGroupIds"]
+    assert group.group_id in account.template(node_group)["SecurityGroupIds"]
 
 
 @each_step
@@ -189,22 +183,6 @@ def test_step_of_a_cluster_whose_run_was_stopped_creates_nothing(account, step, 
         account.call(step, **arguments)
 
     assert {service for service, _ in account.aws.calls} == {"dynamodb"}
-
-
-def test_resource_requested_by_a_step_that_has_not_seen_the_cluster_drain_is_refused(account):
-    account.request()
-    seen_before = account.cluster
-    release_lease(account.services, account.run_id)
-
-    with pytest.raises(IllegalTransition, match="is draining and cannot get cluster"):
-        request_resource(
-            account.services,
-            seen_before,
-            ResourceKind.CLUSTER,
-            cluster_name(account.cluster_id),
-        )
-
-    assert account.cluster.resources == {}
 
 
 @pytest.mark.parametrize("step", [ensure_file_system, ensure_node_group])
@@ -299,8 +277,7 @@ def test_nodes_are_repaired_where_the_deployment_asks_for_it(account: Account, n
     account.finish(ensure_node_group, node_group=node_group)
 
     eks, name = boto3.client("eks"), cluster_name(account.cluster_id)
-    made = eks.describe_nodegroup(clusterName=name, nodegroupName=node_group)["nodegroup"]
-    assert made["nodeRepairConfig"] == {"enabled": True}
+    assert account.node_group(node_group)["nodeRepairConfig"] == {"enabled": True}
     assert NODE_MONITORING_ADDON in eks.list_addons(clusterName=name)["addons"]
 
 

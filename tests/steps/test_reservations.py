@@ -14,7 +14,6 @@ from stationmaster.domain.catalogue.quotas import quota_of
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.cluster.spec import spec_for_any
 from stationmaster.domain.errors import BadParameter, NotPossibleNow, ResourceFailed
-from stationmaster.domain.names import cluster_name, launch_template_name
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.preflight import examine
 from stationmaster.preflight.findings import Finding, Severity
@@ -77,20 +76,6 @@ def request(account: Account, reservation_id: str, *, nodes: int = 2) -> None:
     account.finish(ensure_cluster)
 
 
-def template(account: Account) -> dict[str, Any]:
-    (version,) = account.aws.client("ec2").describe_launch_template_versions(
-        LaunchTemplateName=launch_template_name(account.cluster_id)
-    )["LaunchTemplateVersions"]
-    return dict(version["LaunchTemplateData"])
-
-
-def group(account: Account) -> dict[str, Any]:
-    found = account.aws.client("eks").describe_nodegroup(
-        clusterName=cluster_name(account.cluster_id), nodegroupName="training"
-    )
-    return dict(found["nodegroup"])
-
-
 def preflight(account: Account) -> list[Finding]:
     """What the checks before a start say of the run that was asked for."""
     services, subject = account.services, of_request(account.run.request)
@@ -110,7 +95,7 @@ def test_nodes_are_launched_in_the_reservation_in_its_zone_and_in_no_group_of_ou
 
     account.finish(ensure_node_group, node_group="training")
 
-    data = template(account)
+    data = account.template()
     assert data["CapacityReservationSpecification"] == {
         "CapacityReservationTarget": {"CapacityReservationId": reservation_id}
     }
@@ -134,7 +119,7 @@ def test_placement_group_of_a_reservation_is_used_and_never_made(account: Accoun
 
     account.finish(ensure_node_group, node_group="training")
 
-    assert template(account)["Placement"] == {"GroupName": "theirs"}
+    assert account.template()["Placement"] == {"GroupName": "theirs"}
     assert account.services.placement_groups.left(account.cluster_id) == []
 
 
@@ -220,14 +205,14 @@ def test_nodes_of_a_block_are_asked_for_as_eks_wants_it_and_not_paid_for_again(a
 
     at_once.finish(ensure_node_group, node_group="training")
 
-    data = template(at_once)
+    data = at_once.template()
     assert data["InstanceMarketOptions"] == {"MarketType": "capacity-block"}
     assert data["InstanceType"] == P5
     assert data["CapacityReservationSpecification"] == {
         "CapacityReservationTarget": {"CapacityReservationId": block_id}
     }
     assert "Placement" not in data
-    assert group(at_once)["capacityType"] == "CAPACITY_BLOCK"
+    assert at_once.node_group()["capacityType"] == "CAPACITY_BLOCK"
     assert standing(at_once, block_id) == ("active", 0)
     nodes = at_once.cluster.resource(ResourceKind.NODE_GROUP, "training")
     assert nodes is not None
@@ -283,10 +268,10 @@ def test_spot_nodes_are_asked_for_by_the_node_group_and_not_by_its_template(acco
 
     account.finish(ensure_node_group, node_group="training")
 
-    assert group(account)["capacityType"] == "SPOT"
-    assert group(account)["instanceTypes"] == [P5]
-    assert "InstanceMarketOptions" not in template(account)
-    assert template(account)["Placement"]["GroupName"].endswith(account.cluster_id)
+    assert account.node_group()["capacityType"] == "SPOT"
+    assert account.node_group()["instanceTypes"] == [P5]
+    assert "InstanceMarketOptions" not in account.template()
+    assert account.template()["Placement"]["GroupName"].endswith(account.cluster_id)
     spot = quota_of(P5, is_spot=True)
     assert account.services.account.vcpus_in_use(spot) == 2 * 192
 

@@ -246,12 +246,7 @@ def test_cluster_in_a_network_of_others_is_made_in_its_subnets_only(account: Acc
     theirs, name = set(there.settings.subnet_ids), cluster_name(there.cluster_id)
     eks, fsx, ec2 = (there.aws.client(each) for each in ("eks", "fsx", "ec2"))
     made = eks.describe_cluster(name=name)["cluster"]["resourcesVpcConfig"]
-    used = {
-        group: set(
-            eks.describe_nodegroup(clusterName=name, nodegroupName=group)["nodegroup"]["subnets"]
-        )
-        for group in ("system", "training")
-    }
+    used = {each: set(there.node_group(each)["subnets"]) for each in ("system", "training")}
     volume = there.services.file_systems.describe(there.cluster_id)
     assert volume is not None
     (described,) = fsx.describe_file_systems(FileSystemIds=[volume.file_system_id])["FileSystems"]

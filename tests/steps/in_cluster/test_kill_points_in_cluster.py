@@ -44,6 +44,7 @@ from tests.support.kill_points import (
     Call,
     Case,
     PlayEveryKill,
+    one,
 )
 
 SPEED = IDLE
@@ -107,105 +108,48 @@ def leased_fewer(account: Account) -> None:
     account.enter(*TO_RUNNING[1:2])
 
 
+def found(name: str, given: Call, *steps: Call) -> Case:
+    """A case of which is compared what is in the cluster, too."""
+    return Case(name, steps, given=given, also=in_cluster)
+
+
+SAVE = once(of_run(save_results))
+DENIED = {"Error": "SavingFailed", "Cause": "denied"}
+TRAINING = of_cluster(ensure_node_group, node_group="training")
+CHECK_STORAGE = once(of_cluster(run_check, check="storage"))
+ADD_ON = of_cluster(install_plugin, plugin="fsx-csi-driver")
+
 CASES = (
-    Case(
-        "save_results that has a model made first",
-        [once(of_run(save_results)), once(of_run(save_results))],
-        given=trained_by_framework,
-        also=in_cluster,
-    ),
-    Case(
-        "save_results of a model that was made",
-        [once(of_run(save_results)), once(of_run(save_results))],
-        given=exported,
-        also=in_cluster,
-    ),
-    Case(
-        "save_results without a model that could not be made",
-        [once(of_run(save_results)), once(of_run(save_results))],
-        given=not_exported,
-        also=in_cluster,
-    ),
-    Case(
+    found("save_results that has a model made first", trained_by_framework, SAVE, SAVE),
+    found("save_results of a model that was made", exported, SAVE, SAVE),
+    found("save_results without a model that could not be made", not_exported, SAVE, SAVE),
+    one(
         "ensure_node_group that settles for the nodes that came",
-        [of_cluster(ensure_node_group, node_group="training")],
-        given=short_of_nodes,
+        TRAINING,
+        short_of_nodes,
         also=sizes,
     ),
-    Case(
+    one(
         "stage_data of a run that leases fewer nodes than it wished for",
-        [of_run(stage_data)],
-        given=leased_fewer,
+        of_run(stage_data),
+        leased_fewer,
     ),
-    Case(
-        "install_plugin that is an add-on",
-        [of_cluster(install_plugin, plugin="fsx-csi-driver")],
-        given=with_cluster,
-    ),
-    Case(
+    one("install_plugin that is an add-on", ADD_ON, with_cluster),
+    found(
         "install_plugin that is applied",
-        [of_cluster(install_plugin, plugin="relay")],
-        given=without_rights_of_relays,
-        also=in_cluster,
+        without_rights_of_relays,
+        of_cluster(install_plugin, plugin="relay"),
     ),
-    Case(
-        "run_check nodes",
-        [of_cluster(run_check, check="nodes")],
-        given=with_nodes,
-    ),
-    Case(
-        "run_check storage",
-        [once(of_cluster(run_check, check="storage"))],
-        given=ready_for_checks,
-        also=in_cluster,
-    ),
-    Case(
-        "run_check storage of one node more",
-        [once(of_cluster(run_check, check="storage"))],
-        given=checked_with_one_node,
-        also=in_cluster,
-    ),
-    Case(
-        "stage_data",
-        [once(of_run(stage_data))],
-        given=ready_for_data,
-        also=in_cluster,
-    ),
-    Case(
-        "submit_job",
-        [of_run(submit_job)],
-        given=ready_for_job,
-        also=in_cluster,
-    ),
-    Case(
-        "ensure_job_started",
-        [of_run(ensure_job_started)],
-        given=submitted,
-    ),
-    Case(
-        "release_run",
-        [of_run(release_run)],
-        given=sharing,
-        also=in_cluster,
-    ),
-    Case(
-        "save_results",
-        [once(of_run(save_results)), once(of_run(save_results))],
-        given=trained,
-        also=in_cluster,
-    ),
-    Case(
-        "leave_unsaved",
-        [of_run(leave_unsaved, error={"Error": "SavingFailed", "Cause": "denied"})],
-        given=being_saved,
-        also=in_cluster,
-    ),
-    Case(
-        "release_job",
-        [until_volumes_are_gone(of_cluster(release_job))],
-        given=occupied,
-        also=in_cluster,
-    ),
+    one("run_check nodes", of_cluster(run_check, check="nodes"), with_nodes),
+    found("run_check storage", ready_for_checks, CHECK_STORAGE),
+    found("run_check storage of one node more", checked_with_one_node, CHECK_STORAGE),
+    found("stage_data", ready_for_data, once(of_run(stage_data))),
+    found("submit_job", ready_for_job, of_run(submit_job)),
+    one("ensure_job_started", of_run(ensure_job_started), submitted),
+    found("release_run", sharing, of_run(release_run)),
+    found("save_results", trained, SAVE, SAVE),
+    found("leave_unsaved", being_saved, of_run(leave_unsaved, error=DENIED)),
+    found("release_job", occupied, until_volumes_are_gone(of_cluster(release_job))),
 )
 
 

@@ -66,17 +66,6 @@ def cannot_pull(account: Account, reason: str, message: str) -> None:
             )
 
 
-def test_pods_run_the_image_and_the_command_of_the_request(account: Account):
-    ready_for_job(account, **OWN, overrides={"dataset": "hub:a/b"})
-
-    submit_job(account.services, account.run_id)
-
-    (job,) = of_run(account, "pytorchjobs")
-    container = container_of(job)
-    assert container["image"] == IMAGE
-    assert container["command"] == ["torchrun", "train.py", "$$(HOSTNAME)"]
-
-
 def test_image_that_cannot_be_pulled_ends_the_run_in_time_with_its_words(account: Account):
     ready_for_job(account, **OWN)
     submit_job(account.services, account.run_id)
