@@ -22,9 +22,9 @@ from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.commands.grammar import parse_request
 from stationmaster.domain.errors import StationmasterError, UserError
 from stationmaster.domain.job_kinds import JobKind
+from stationmaster.domain.keys.questions import ANYWHERE
 from stationmaster.domain.planning.requirements import check_data
 from stationmaster.domain.run.aggregate import new_run_id
-from stationmaster.domain.run.request import TrainingRequest
 from stationmaster.local import faults
 from stationmaster.rendering.examples import to_yaml
 from stationmaster.rendering.run_objects import render_all
@@ -269,8 +269,9 @@ def _look_up(repository: str) -> LanguageModel:
 
 
 def _plan(arguments: argparse.Namespace) -> int:
-    start = parse_request(arguments.words, look_up=_look_up)
-    check_data(start.resolved)
+    start = parse_request(arguments.words, look_up=_look_up, own_code=ANYWHERE)
+    if not start.options.program:  # which knows itself what it can read
+        check_data(start.resolved)
     if arguments.json:
         print(start.plan.model_dump_json(indent=2))
     else:
@@ -282,22 +283,10 @@ def _plan(arguments: argparse.Namespace) -> int:
 
 def _render(arguments: argparse.Namespace) -> int:
     kind = next(kind for kind in JobKind if kind.lower() == arguments.backend)
-    start = parse_request(arguments.words, look_up=_look_up)
-    plan = start.plan
-    request = TrainingRequest(
-        recipe=plan.recipe,
-        nodes=plan.nodes,
-        min_nodes=plan.min_nodes,
-        instance_type=plan.instance_type,
-        overrides=start.overrides | plan.settled_keys,
-        model=start.model,
-        job_options=start.options.job_options,
-        command="/train " + " ".join(arguments.words),
-        team_id="",
-        channel_id="",
-        user_id="",
-    )
-    run_id = new_run_id(plan.recipe, dedup_key=request.command)
+    start = parse_request(arguments.words, look_up=_look_up, own_code=ANYWHERE)
+    typed = "/train " + " ".join(arguments.words)
+    request = start.requested(command=typed, team_id="", channel_id="", user_id="")
+    run_id = new_run_id(start.recipe, dedup_key=request.command)
     print(to_yaml(render_all(request, run_id=run_id, kind=kind)), end="")
     return OK
 

@@ -30,9 +30,10 @@ def print_plan(plan: Plan, console: Console | None = None) -> None:
     console.print(
         Text(f"{plan.recipe} on {plan.node_words} x {plan.instance_type}{gpus}", style="bold")
     )
-    console.print(f"{plan.parallelism}; {_step(plan)}\n")
-    console.print(_memory(plan))
-    console.print()
+    if plan.trains_recipe:
+        console.print(f"{plan.parallelism}; {_step(plan)}\n")
+        console.print(_memory(plan))
+        console.print()
     console.print(_facts(plan))
     for warning in plan.warnings:
         style = "red" if warning in plan.misfits else "yellow"
@@ -104,6 +105,16 @@ def _bar(before: float, size: float, memory: MemoryPerGpu) -> str:
 
 def _facts(plan: Plan) -> Table:
     table = Table.grid(padding=(0, 2, 0, 0))
+    if plan.trains_recipe:
+        _add_training(table, plan)
+    else:
+        table.add_row("cost", f"${plan.price_per_hour_usd:,.2f} an hour; in all up to its command")
+    for index, line in enumerate(plan.will_create):
+        table.add_row("" if index else "creates", line)
+    return table
+
+
+def _add_training(table: Table, plan: Plan) -> None:
     unit = "images" if plan.counts_images else "tokens"
     assumption = f", at an assumed {plan.assumed_mfu:.0%} MFU" if plan.assumed_mfu else ""
     table.add_row(
@@ -125,6 +136,3 @@ def _facts(plan: Plan) -> Table:
         "checkpoint",
         f"{plan.checkpoint_gb:,.3g} GB, written in {duration(plan.checkpoint_write_s)}",
     )
-    for index, line in enumerate(plan.will_create):
-        table.add_row("" if index else "creates", line)
-    return table

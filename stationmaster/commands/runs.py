@@ -141,6 +141,8 @@ def _missing_folder(options: Options) -> str | None:
     directory = options.directory
     if directory and not directory.startswith(SHARED_MOUNT) and not Path(directory).is_dir():
         return f"directory={directory} is no folder of this machine; give one that is there"
+    if options.venv and not Path(options.venv, "bin", "python").exists():
+        return f"venv={options.venv} has no bin/python; give the folder of a virtual environment"
     return None
 
 

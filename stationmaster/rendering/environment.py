@@ -92,6 +92,8 @@ def _own_code_values(spec: JobSpec) -> dict[str, str]:
     if spec.program:
         values["STATIONMASTER_OUTPUT_DIR"] = spec.program_output_dir
         values["STATIONMASTER_STOP_SECONDS"] = str(spec.stop_deadline_s)
+        if spec.venv:
+            values["VIRTUAL_ENV"] = literal(spec.venv)
         if spec.resume_dir:
             values[RESUME_DIR] = spec.resume_dir
         if spec.dataset:

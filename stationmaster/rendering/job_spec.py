@@ -72,6 +72,8 @@ class JobSpec:
     """What the pods run in place of the product's own trainer: what was typed, or a framework."""
     directory: str = ""
     """Where a custom command starts; "" where the image says that."""
+    venv: str = ""
+    """The virtual environment, of local mode's machine, that it runs in; "" for none."""
     resume_dir: str = ""
     """Where the output lies that a custom command goes on from; "" at a first start."""
     dataset: str = ""
@@ -182,6 +184,7 @@ def job_spec(
         has_own_image=bool(request.image),
         program=request.program or framework_program(recipe, run_directory(run_id)),
         directory=request.working_directory,
+        venv=request.venv,
         resume_dir=f"{run_directory(run_id)}/{output_directory()}" if request.output_from else "",
         dataset=overrides.get("dataset", ""),
         options=request.job_options,

@@ -39,6 +39,14 @@ _DIRECTORY: Final = Key(
     meant=str,
     is_resumed=True,
 )
+_VENV: Final = Key(
+    name="venv",
+    help="in local mode: the virtual environment whose programs the command of command= finds "
+    "first, an absolute path",
+    meanings=("virtualenv", "virtual_env", "conda_env"),
+    meant=str,
+    is_resumed=True,
+)
 
 EXPANDED: Final = (
     "STATIONMASTER_OUTPUT_DIR",
@@ -75,6 +83,8 @@ class Option(Part):
     that."""
     directory: str = ""
     """Where that starts, as it was typed; "" for the folder of its script, or the image's."""
+    venv: str = ""
+    """The virtual environment that it runs in; "" for none that was typed."""
 
     @property
     def working_directory(self) -> str:
@@ -86,10 +96,15 @@ class Option(Part):
 def read(typed: Typed) -> Option:
     """Read both, where the channel may have them."""
     image, command, rules = typed.get(_IMAGE), typed.get(_COMMAND), typed.ask.own_code
-    for key in (key for key in (_IMAGE, _COMMAND) if typed.get(key) is not None):
+    for key in (key for key in (_IMAGE, _COMMAND, _VENV) if typed.get(key) is not None):
         _refuse_where_not_allowed(key.name, rules)
     if rules is None:
         return Option(directory=_directory(_DIRECTORY, typed))
+    if typed.get(_VENV) is not None and not rules.is_this_machine:
+        raise NotPossibleNow(
+            "venv= names an environment of the machine that local mode runs on; elsewhere an image "
+            "has the Python: build the environment into it and name it with image="
+        )
     if command is not None and not rules.allows_commands:
         raise NotPossibleNow(
             "command= runs what is typed in the channel on this machine, with the rights of "
@@ -99,6 +114,7 @@ def read(typed: Typed) -> Option:
         image=_image(image, rules) if image is not None else "",
         program=_program(command) if command is not None else (),
         directory=_directory(_DIRECTORY, typed),
+        venv=_directory(_VENV, typed),
     )
     if own.program:
         _refuse_idle_keys(typed)
@@ -111,6 +127,8 @@ def _refuse_where_not_allowed(key: str, rules: OwnCodeRules | None) -> None:
             f"{key}= is allowed by a deployment for some of its channels, and none is known here; "
             "type the command in the channel"
         )
+    if rules.is_anywhere:
+        return
     missing = [
         field
         for field, value in (
@@ -133,7 +151,7 @@ def _refuse_where_not_allowed(key: str, rules: OwnCodeRules | None) -> None:
 
 def _image(text: str, rules: OwnCodeRules) -> str:
     image = read_image(text)
-    if not is_from(image, rules.registries):
+    if not rules.is_anywhere and not is_from(image, rules.registries):
         allowed = ", ".join(rules.registries)
         why = "runs only" if not rules.is_this_machine else "runs no images, only the programs of"
         raise BadParameter(
@@ -300,9 +318,10 @@ def typed(options: Part) -> dict[str, str | None]:
         _IMAGE.name: own.image or None,
         _COMMAND.name: command,
         _DIRECTORY.name: own.directory or None,
+        _VENV.name: own.venv or None,
     }
 
 
 FAMILY: Final = Family(
-    keys=(_IMAGE, _COMMAND, _DIRECTORY), read=read, typed=typed, refuse=refuse, note=note
+    keys=(_IMAGE, _COMMAND, _DIRECTORY, _VENV), read=read, typed=typed, refuse=refuse, note=note
 )

@@ -87,7 +87,12 @@ class OwnCodeRules:
     is_this_machine: bool = False
     """Pods are processes of the machine that the deployment runs on: local mode."""
     allows_commands: bool = True
+    is_anywhere: bool = False
+    """No channel is known: what a deployment allows of it is said where it is started."""
 
+
+ANYWHERE: Final = OwnCodeRules(channel_id="", registries=(), channels=(), is_anywhere=True)
+"""For whoever only looks at a plan or a manifest."""
 
 LookUp = Callable[[str], LanguageModel]
 """Asks the Hugging Face hub what ORG/MODEL is."""

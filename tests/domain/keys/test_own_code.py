@@ -103,6 +103,8 @@ def test_command_on_ones_own_machine_needs_the_flag_and_an_image_does_not():
     assert "start it with --allow-commands" in str(refused("ddp-cpu command=true", here))
     assert start(f"ddp-cpu image={IMAGE}", here).options.image == IMAGE
     assert "runs no images" in str(refused("ddp-cpu image=a.example.com/x:1", here))
+    on = replace(here, allows_commands=True)
+    assert start("ddp-cpu command=true venv=/v", on).options.venv == "/v"
     assert start("ddp-cpu command=true", replace(here, allows_commands=True)).options.program == (
         "true",
     )
@@ -265,6 +267,7 @@ def test_resumed_run_keeps_its_image():
         ("""command="it's" """, "is opened and not closed"),
         ("command=true directory=here", "directory=here is not accepted: expected an absolute"),
         ("directory=/opt/app", "directory= has no effect without command="),
+        ("command=true venv=/v", "build the environment into it and name it with image="),
         ("command=true datset=x", "did you mean dataset"),
         ("command=true dataset=packed:c4", "is packed for the recipe's trainer"),
         (f"image={IMAGE} rendezvous=etcd", "use rendezvous=c10d or static"),

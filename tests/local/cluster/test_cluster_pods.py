@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -110,8 +109,27 @@ def test_program_of_others_does_not_start_in_the_products_checkout(
     assert cluster.log("product").strip() == str(REPOSITORY)
     assert f"/pods/{cluster.pod('theirs').metadata.uid}" in cluster.log("theirs")
     assert cluster.log("placed").strip() == str(tmp_path)
-    base = {"PYTHONPATH": f"/stores{os.pathsep}{REPOSITORY}"}
-    assert own_variables(base, product=REPOSITORY) == {"PYTHONPATH": "/stores"}
+
+
+@pytest.mark.parametrize(
+    ("word", "typed", "programs"),
+    [
+        ("torchrun", None, "/active/bin:{own}:/bin"),
+        ("/other/bin/torchrun", None, "{own}:/bin"),
+        ("torchrun", "/typed", "/typed/bin:/bin"),
+    ],
+)
+def test_program_of_others_finds_the_python_that_was_typed_or_is_active(
+    monkeypatch: pytest.MonkeyPatch, word: str, typed: str | None, programs: str
+) -> None:
+    monkeypatch.setenv("VIRTUAL_ENV", "/active")
+    own = Path(sys.executable).parent
+    base = {"PATH": f"{own}:/bin", "PYTHONPATH": f"/stores:{REPOSITORY}"}
+    variables = [{"name": "VIRTUAL_ENV", "value": typed}] if typed else []
+
+    got = own_variables(base, {"command": [word], "env": variables}, product=REPOSITORY)
+
+    assert (got["PATH"], got["PYTHONPATH"]) == (programs.format(own=own), "/stores")
 
 
 @pytest.mark.skipif(shutil.which("etcd") is None, reason="needs etcd (apt-get install etcd-server)")

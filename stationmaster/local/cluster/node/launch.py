@@ -110,7 +110,7 @@ def command_of(
     mounts, product, directory = container_mounts(container, volumes), context.directory, None
     base = _node_variables(context, pod, container) | _slow_storage(context, pod, mounts)
     if is_own_code(container):
-        base = own_variables(base, product=product)
+        base = own_variables(base, container, product=product)
         pods_own = context.state_dir / "pods" / pod["metadata"]["uid"]
         directory = own_directory(product=product, instead=pods_own)
     return container_command(
