@@ -29,8 +29,8 @@ class ActionId(StrEnum):
     LINK_RESULTS = "link_results"
     EXTEND_CLUSTER = "extend_cluster"
     DELETE_CLUSTER = "delete_cluster"
-    APPROVE_RUN = "approve_run"
-    REJECT_RUN = "reject_run"
+    APPROVE = "approve"
+    REJECT = "reject"
     TYPE_COMMAND = "type_command"
     PLAN_COMMAND = "plan_command"
     RESUME_COMMAND = "resume_command"
@@ -77,6 +77,16 @@ class ClusterButton(BaseModel):
     cluster_id: ClusterId = Field(min_length=1, max_length=100)
 
 
+class DecisionButton(BaseModel):
+    """The value of Approve and Reject: of a run or a kept cluster, and of what is shown of it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    about: str = Field(min_length=1, max_length=100)
+    shown: str = Field(max_length=32)
+    """What would be bought, as its fingerprint."""
+
+
 class CommandButton(BaseModel):
     """The value of a button that types a command; it is read and checked as one that was typed."""
 
@@ -86,7 +96,7 @@ class CommandButton(BaseModel):
     """What follows /train."""
 
 
-ButtonT = TypeVar("ButtonT", RunButton, ClusterButton, CommandButton)
+ButtonT = TypeVar("ButtonT", RunButton, ClusterButton, DecisionButton, CommandButton)
 
 
 def actor_of(body: dict[str, Any], *, channel_id: str, via: str, words: str) -> Actor:
@@ -113,6 +123,10 @@ def cluster_of(action: dict[str, Any]) -> ClusterId:
     cluster_id = read_button(ClusterButton, action, instead="/train cluster list").cluster_id
     learn(cluster_id=cluster_id)
     return cluster_id
+
+
+def decision_of(action: dict[str, Any]) -> DecisionButton:
+    return read_button(DecisionButton, action, instead="that of the newest card")
 
 
 def read_button(kind: type[ButtonT], action: dict[str, Any], *, instead: str) -> ButtonT:

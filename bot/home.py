@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass
 from typing import Any
 
-from bot.actions import cluster_of, run_of
+from bot.actions import ActionId, cluster_of, decision_of, run_of
 from bot.blocks.elements import Content
 from bot.blocks.home import home_view
 from bot.outbox import Outbox
@@ -43,6 +43,8 @@ class HomeTab:
         Raises:
             UserError: there is no such run or cluster, or the button is of another version.
         """
+        if action["action_id"] in (ActionId.APPROVE, ActionId.REJECT):
+            return commands.channel_of(self.services, decision_of(action).about)
         try:
             return commands.channel_of(self.services, run_of(action))
         except BadCommand:

@@ -21,6 +21,7 @@ from bot.actions import (
     CommandButton,
     actor_of,
     cluster_of,
+    decision_of,
     read_button,
     run_of,
 )
@@ -306,10 +307,13 @@ def _clicked(services: Services, announcer: Announcer, body: Json, action: Json)
         case ActionId.DELETE_CLUSTER:
             view = commands.delete_cluster(services, cluster_of(action), who)
             return cluster_answers.cluster_deleted(view)
-        case ActionId.APPROVE_RUN:
-            return decision_taken(commands.approve_run(services, run_of(action), who))
-        case ActionId.REJECT_RUN:
-            return decision_taken(commands.reject_run(services, run_of(action), who))
+        case ActionId.APPROVE:
+            decided = decision_of(action)
+            return decision_taken(
+                commands.approve(services, decided.about, who, shown=decided.shown)
+            )
+        case ActionId.REJECT:
+            return decision_taken(commands.reject(services, decision_of(action).about, who))
         case ActionId.OPEN_FORM | ActionId.EDIT_RUN | ActionId.EDIT_COMMAND | ActionId.SET_NOTICES:
             raise AssertionError("it has a listener of its own")
         case other:

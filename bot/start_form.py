@@ -138,7 +138,8 @@ class StartForm:
 
     def _plan(self, start: StartRun, who: commands.Actor) -> list[Block]:
         plan = commands.plan_run(self.services, start, channel_id=who.channel_id)
-        approval = commands.approval_of(self.services, start, channel_id=who.channel_id)
+        wish = commands.wish_of(start)
+        approval = commands.approval_of(self.services, wish, channel_id=who.channel_id)
         return drawn.form_plan(plan, approval, command=start.words)
 
 

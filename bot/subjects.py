@@ -22,8 +22,10 @@ from bot.blocks.thread_lines import ThreadEvent
 from stationmaster.aws.delivery_store import Owner, of_cluster, of_run
 from stationmaster.domain.aggregates import CLUSTER, RUN
 from stationmaster.domain.cluster.aggregate import TeardownStatus
+from stationmaster.domain.cluster.events import ApprovalEvent as ClusterApproval
 from stationmaster.domain.cluster.events import (
     ClusterPhaseChanged,
+    ClusterRequested,
     DeletionRequested,
     KeepEnding,
     Requester,
@@ -247,7 +249,14 @@ class ClusterSubject:
         return isinstance(event, KeepEnding)
 
     def is_pressing(self, event: ThreadEvent) -> bool:
-        return isinstance(event, KeepEnding | ClusterPhaseChanged | DeletionRequested)
+        return isinstance(
+            event,
+            KeepEnding
+            | ClusterPhaseChanged
+            | DeletionRequested
+            | ClusterRequested
+            | ClusterApproval,
+        )
 
     def is_steady(self, events: Sequence[ThreadEvent]) -> bool:
         return False

@@ -13,7 +13,8 @@ from datetime import timedelta
 from typing import Any, Final
 
 from stationmaster.domain.cluster.aggregate import Cluster
-from stationmaster.domain.cluster.events import PassBegan, PassFailed
+from stationmaster.domain.cluster.events import Change, KeepExtended, PassBegan, PassFailed
+from stationmaster.domain.cluster.keeping import is_unapproved
 from stationmaster.domain.errors import PermanentError
 from stationmaster.domain.reactions.cluster import (
     AnnounceDrain,
@@ -73,6 +74,29 @@ def begin_pass(
     return cluster
 
 
+def make_change(
+    services: Services, cluster: Cluster, change: Change, *, also: Sequence[Any] = ()
+) -> Cluster:
+    """Give a cluster another size or a later end; what was approved once, however often called.
+
+    Raises:
+        IllegalTransition, WriteConflict: as `begin_pass`.
+    """
+    if change.nodes is not None:
+        return begin_pass(services, cluster, nodes=change.nodes, user_id=change.user_id, also=also)
+    now, asked = services.now(), cluster.approval
+    is_asked = asked is not None and asked.is_given
+    since = asked.asked_at if asked is not None and is_asked else cluster.version
+    extended = KeepExtended(
+        **services.cluster_stamp(cluster.cluster_id, "extended", since, change.is_made, at=now),
+        keep_until=max(now, cluster.keep_until or now) + timedelta(seconds=change.seconds),
+        user_id=change.user_id,
+    )
+    cluster = services.cluster_states.record(cluster.cluster_id, [extended], also=also)
+    follow_up(services, cluster)
+    return cluster
+
+
 def go_back(services: Services, cluster: Cluster, failed: GoBack) -> Cluster:
     """Start an execution that gives the cluster its size before a failed resize."""
     event = PassFailed(
@@ -86,7 +110,9 @@ def go_back(services: Services, cluster: Cluster, failed: GoBack) -> Cluster:
 
 
 def start_pass(services: Services, cluster: Cluster) -> None:
-    """Start the cluster workflow's newest execution, unless it was started before."""
+    """Start the cluster workflow's newest execution, unless it was started, or must not be yet."""
+    if is_unapproved(cluster):
+        return
     services.workflows.start_cluster(cluster.cluster_id, pass_number=cluster.passes)
 
 

@@ -1,31 +1,35 @@
-"""What the card and the thread of a run show of its approval."""
+"""What the card and the thread of a run, or of a kept cluster, show of its approval."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from bot.actions import ActionId, RunButton
+from bot.actions import ActionId, DecisionButton
 from bot.blocks import mrkdwn as md
 from bot.blocks.elements import Block, Content, actions, asked_again, button, fields, section
-from stationmaster.domain.approvals import Approval
+from stationmaster.domain.approvals import Approval, Decided
+from stationmaster.domain.cluster.aggregate import Cluster
+from stationmaster.domain.cluster.events import ClusterEvent
 from stationmaster.domain.rules import EVERYBODY
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.view import asker_of
 from stationmaster.domain.sizes import counted
 from stationmaster.domain.teams import split
 
 _HAND: Final = "\u270b"
 
 
-def approval_blocks(run: Run) -> list[Block]:
-    """Draw what a run that waits would buy, why somebody else decides, and who does."""
-    asked = run.approval
-    if asked is None or not run.awaits_approval:
+def approval_blocks(subject: Run | Cluster) -> list[Block]:
+    """Draw what would be bought by what waits, why somebody else decides, and who does."""
+    asked = subject.approval
+    if asked is None or not subject.awaits_approval:
         return []
-    wish = asked.wish
+    wish, name, is_run = asked.wish, md.code(subject.id, 120), isinstance(subject, Run)
     why = "\n".join(f"\u2022 {md.escape(reason, 200)}" for reason in asked.reasons)
+    what = "" if is_run else f"\n{md.code(wish.command, 300)} by {md.user(asker_of(subject))}"
     drawn = [
-        section(f"{_HAND} *{_deciders(asked)} before anything is made or paid*\n{why}"),
+        section(f"{_HAND} *{_deciders(asked)} before anything is made or paid*\n{why}{what}"),
         fields(
             [
                 ("Cost", f"about {md.money(wish.usd)}"),
@@ -36,41 +40,27 @@ def approval_blocks(run: Run) -> list[Block]:
         ),
     ]
     if asked.given_by:
-        drawn.append(section(f"{md.DONE} {approved_by(run)}"))
-    value = RunButton(run_id=run.run_id).model_dump_json()
-    approve = button("Approve", action_id=ActionId.APPROVE_RUN, value=value)
-    reject = button("Reject", action_id=ActionId.REJECT_RUN, value=value)
+        drawn.append(section(f"{md.DONE} {approved_by(asked)}"))
+    value = DecisionButton(about=subject.id, shown=wish.fingerprint).model_dump_json()
     cost = f"about {md.money(wish.usd)}, {md.money(wish.usd_per_hour)} an hour"
-    name = md.code(run.run_id, 120)
-    drawn.append(
-        actions(
-            [
-                *(
-                    []
-                    if asked.by_iam
-                    else [
-                        asked_again(
-                            approve,
-                            style="primary",
-                            title="Approve this run?",
-                            text=f"{name} starts: {cost}.",
-                            confirm="Approve",
-                            deny="Back",
-                        )
-                    ]
-                ),
-                asked_again(
-                    reject,
-                    title="Reject this run?",
-                    text=f"{name} is not started.",
-                    confirm="Reject",
-                    deny="Back",
-                ),
-            ],
-            block_id="approval",
-        )
+    kind, starts = ("run", "starts") if is_run else ("cluster", "is made or changed as asked")
+    approve = asked_again(
+        button("Approve", action_id=ActionId.APPROVE, value=value),
+        style="primary",
+        title=f"Approve this {kind}?",
+        text=f"{name} {starts}: {cost}.",
+        confirm="Approve",
+        deny="Back",
     )
-    return drawn
+    reject = asked_again(
+        button("Reject", action_id=ActionId.REJECT, value=value),
+        title=f"Reject this {kind}?",
+        text=f"{name} is not {'started' if is_run else 'made or changed'}.",
+        confirm="Reject",
+        deny="Back",
+    )
+    offered = [reject] if asked.by_iam else [approve, reject]
+    return [*drawn, actions(offered, block_id="approval")]
 
 
 def _deciders(asked: Approval) -> str:
@@ -89,9 +79,10 @@ def mention(who: str) -> str:
     return f"<!subteam^{bare}>" if bare.startswith("S") else md.user(who)
 
 
-def approved_by(run: Run) -> str:
-    """Say who has approved it; "" where nobody had to."""
-    asked = run.approval
+def approved_by(asked: Approval | None) -> str:
+    """Say who has approved it, or rejected; "" where nobody had to, or nobody has yet."""
+    if asked is not None and asked.refused_by:
+        return f"rejected by {md.user(asked.refused_by)}"
     if asked is None or not asked.given_by:
         return ""
     missing = asked.needed - len(asked.given_by)
@@ -99,33 +90,35 @@ def approved_by(run: Run) -> str:
     return f"approved by {', '.join(md.user(who) for who in asked.given_by)}{more}"
 
 
-def approval_line(event: ev.RunRequested | ev.ApprovalEvent, run: Run) -> str:
+def approval_line(event: ev.RunEvent | ClusterEvent, subject: Run | Cluster) -> str:
     """Return the line of the thread; it mentions who has to do something."""
-    asked = run.approval
-    match event:
-        case ev.ApprovalGiven():
-            asker = f" {md.user(run.request.user_id)}" if run.is_approved else ""
-            return f"{md.DONE}{asker} approved; the card says by whom"
-        case ev.ApprovalRefused():
-            return f"{md.FAILED} {md.user(run.request.user_id)} rejected; the card says by whom"
+    asked, asker = subject.approval, md.user(asker_of(subject))
     approvers = " ".join(mention(who) for who in asked.approvers) if asked is not None else ""
     match event:
-        case ev.ApprovalReminded():
+        case Decided(decision="given"):
+            is_given = asked is None or asked.is_given
+            return f"{md.DONE}{f' {asker}' if is_given else ''} approved; the card says by whom"
+        case Decided(decision="refused", user_id=""):
+            return f"{md.FAILED} {asker} nobody approved it in time"
+        case Decided(decision="refused"):
+            return f"{md.FAILED} {asker} rejected; the card says by whom"
+        case Decided():
             return f"{_HAND} {approvers} it still waits for an approval"
         case ev.ApprovalRenewed():
             cost = md.money(event.approval.wish.usd)
             return f"{_HAND} {approvers} it would cost about {cost} by now, and asks again"
-    asker = md.user(run.request.user_id)  # last, because who wants no mention is left out
-    return f"{_HAND} {approvers} this run needs an approval, see its card {asker}"
+    # The asker is last, because who wants no mention is left out.
+    kind = "run" if isinstance(subject, Run) else "cluster"
+    return f"{_HAND} {approvers} this {kind} needs an approval, see its card {asker}"
 
 
-def decision_taken(run: Run) -> Content:
+def decision_taken(subject: Run | Cluster) -> Content:
     """Answer Approve and Reject."""
-    name = md.code(run.run_id, 120)
-    if run.approval_refused_by:
-        text = f"{name} is rejected and not started"
-    elif run.is_approved:
-        text = f"{name} is approved and starts"
+    asked, name, is_run = subject.approval, md.code(subject.id, 120), isinstance(subject, Run)
+    if asked is not None and asked.refused_by:
+        text = f"{name} is rejected and not {'started' if is_run else 'made or changed'}"
+    elif asked is None or asked.is_given:
+        text = f"{name} is approved and {'starts' if is_run else 'is made or changed as asked'}"
     else:
-        text = f"{name} is {approved_by(run)}"
+        text = f"{name} is {approved_by(asked)}"
     return Content(text=text, blocks=[section(f"{md.DONE} {text}.")])

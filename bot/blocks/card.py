@@ -80,7 +80,7 @@ def card_milestone(view: RunView) -> str:
             view.teardown.value,
             str(view.place_in_queue),
             run.stop_requested_by or run.stop_why,
-            approved_by(run),
+            approved_by(run.approval),
             run.approval.wish.fingerprint if run.approval is not None else "",
             str(run.resumed_from_step),
             run.network.job if run.network is not None else "",
@@ -114,7 +114,7 @@ def _identity(view: RunView) -> str:
         *_existing_file_system(view),
         # The first card is a post and would ping; an edit does not.
         *([f"by {md.user(run.request.user_id)}"] if run.phase is not RunPhase.REQUESTED else []),
-        *filter(None, [approved_by(run)]),
+        *filter(None, [approved_by(run.approval)]),
         *_origin(run),
     ]
     return f" {md.DOT} ".join(shown)

@@ -29,7 +29,8 @@ _MAX_ROLES: Final = 4
 def cluster_requested(cluster: Cluster, *, created: bool) -> Content:
     """Answer a creation: what was understood, and where to look."""
     label = md.code(cluster.label, 60)
-    verb = "is on its way" if created else "was requested a moment ago; nothing new was started"
+    verb = "waits for an approval" if cluster.awaits_approval else "is on its way"
+    verb = verb if created else "was requested a moment ago; nothing new was started"
     price = md.money(cluster.spec.price_per_hour_usd)
     facts = (
         f"{parts.machines(cluster.spec)} {md.DOT} "
@@ -125,6 +126,8 @@ def _with_kubectl(cluster: Cluster, settings: Settings) -> str:
 
 
 def cluster_extended(cluster: Cluster) -> Content:
+    if cluster.awaits_approval:
+        return _changed(cluster, "waits for an approval, and nothing is changed before")
     text = f"cluster {md.code(cluster.label, 60)} stays: it goes {goes(cluster)}"
     return Content(text=text, blocks=[section(f"{md.DONE} {text}.")])
 
@@ -138,6 +141,8 @@ def cluster_deleted(view: ClusterView) -> Content:
 
 
 def cluster_resized(cluster: Cluster) -> Content:
+    if cluster.awaits_approval:
+        return _changed(cluster, "waits for an approval, and nothing is changed before")
     price = md.money(cluster.spec.price_per_hour_usd)
     return _changed(cluster, f"changes to {parts.machines(cluster.spec)}, {price} an hour")
 

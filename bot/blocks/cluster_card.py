@@ -13,6 +13,7 @@ from bot.actions import ActionId, ClusterButton
 from bot.blocks import cluster_parts as parts
 from bot.blocks import mrkdwn as md
 from bot.blocks import words
+from bot.blocks.approval import approval_blocks, approved_by
 from bot.blocks.elements import (
     Block,
     Content,
@@ -28,6 +29,7 @@ from bot.blocks.elements import (
 )
 from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
 from stationmaster.domain.cluster.events import ClusterPhase
+from stationmaster.domain.cluster.keeping import is_unapproved
 from stationmaster.domain.cluster.leases import Lease, Waiting
 from stationmaster.domain.commands.cluster_words import DEFAULT_EXTENSION_S
 from stationmaster.domain.commands.table import COMMAND
@@ -64,6 +66,7 @@ def cluster_card(
     blocks = [
         header(f"{EMOJI[cluster.phase]} Cluster {cluster.label}: {status(cluster)}"),
         context(_identity(view)),
+        *approval_blocks(cluster),
         *paragraph(_making(cluster)),
         fields(_figures(view, now=now)),
         *paragraph(_users(view)),
@@ -92,6 +95,8 @@ def cluster_milestone(cluster: Cluster) -> str:
             str(cluster.keep_until),
             str(cluster.keep_warned),
             cluster.deleted_by,
+            approved_by(cluster.approval),
+            cluster.approval.wish.fingerprint if cluster.approval is not None else "",
             ",".join(leases),
             ",".join(queue),
         )
@@ -99,6 +104,8 @@ def cluster_milestone(cluster: Cluster) -> str:
 
 
 def status(cluster: Cluster) -> str:
+    if is_unapproved(cluster):
+        return "waiting for approval"
     if cluster.phase is ClusterPhase.READY:
         used = cluster.spec.nodes - cluster.free_nodes
         return f"ready, {used} of {cluster.spec.nodes} nodes in use"
@@ -142,6 +149,7 @@ def _identity(view: ClusterView) -> str:
             parts.machines(cluster.spec),
             parts.storage(cluster.spec),
             *asked,
+            *filter(None, [approved_by(cluster.approval)]),
         ]
     )
 
@@ -150,7 +158,7 @@ def _making(cluster: Cluster) -> list[str]:
     """Say how far it is while it is made; once it is ready, what its checks found."""
     match cluster.phase:
         case ClusterPhase.REQUESTED:
-            return [f"{md.CURRENT} requested"]
+            return [f"{md.CURRENT} {status(cluster)}"]
         case ClusterPhase.PROVISIONING:
             return parts.provisioning(cluster)
         case ClusterPhase.VALIDATING | ClusterPhase.READY | ClusterPhase.FAILED:
@@ -228,7 +236,7 @@ def cluster_buttons(view: ClusterView) -> list[Block]:
         return []
     value = ClusterButton(cluster_id=cluster.cluster_id).model_dump_json()
     elements = []
-    if cluster.phase is not ClusterPhase.FAILED:
+    if cluster.phase is not ClusterPhase.FAILED and not is_unapproved(cluster):
         label = f"Extend by {typed_duration(DEFAULT_EXTENSION_S)}"
         elements.append(button(label, action_id=ActionId.EXTEND_CLUSTER, value=value))
     elements.append(

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from bot.blocks import mrkdwn as md
+from bot.blocks.approval import approval_line
 from bot.blocks.cluster_card import goes
 from bot.blocks.elements import Content, event_lines
 from bot.blocks.thread_lines import (
@@ -31,13 +32,16 @@ _POSTED_PHASES: Final = (ClusterPhase.READY, ClusterPhase.FAILED, ClusterPhase.D
 _POSTED: Final = (
     *(cl.LeaseRequested, cl.LeaseGranted, cl.LeaseReleased, cl.KeepExtended, cl.KeepEnding),
     *(cl.KeepEnded, cl.DeletionRequested, cl.PassBegan, cl.PassFailed, cl.ZoneGivenUp),
-    *(cl.ClusterPreflightWarned, cl.NodeReplacementBegan, cl.NodeReplaced, cl.TeardownStarted),
+    *(cl.ApprovalAsked, cl.ApprovalDecided, cl.ClusterPreflightWarned),
+    *(cl.NodeReplacementBegan, cl.NodeReplaced, cl.TeardownStarted),
 )
 
 
 def is_posted(event: ThreadEvent) -> bool:
     """Say whether this event is posted in the cluster's thread at all."""
     match event:
+        case cl.ClusterRequested():
+            return event.approval is not None
         case cl.ClusterPhaseChanged():
             return event.phase in _POSTED_PHASES
         case cl.CheckFinished():
@@ -76,6 +80,8 @@ def _line(event: ThreadEvent, cluster: Cluster) -> str:
             return f"{md.FAILED} *the cluster failed*{ping}: {md.escape(event.reason, 600)}"
         case cl.ClusterPhaseChanged():
             return "\u267b\ufe0f *the cluster goes away*"
+        case cl.ClusterRequested() | cl.ApprovalAsked() | cl.ApprovalDecided():
+            return approval_line(event, cluster)
         case cl.CheckFinished():
             return check_line(event)
         case cl.LeaseRequested():

@@ -27,11 +27,12 @@ from bot.blocks.elements import (
     section,
 )
 from stationmaster.commands.home import MOST_OPEN, Home
+from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.commands.table import APP_NAME, COMMAND
 from stationmaster.domain.notices import Notices
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunPhase
-from stationmaster.domain.run.view import ClusterView, RunView
+from stationmaster.domain.run.view import ClusterView, RunView, asker_of, channel_of
 from stationmaster.domain.sizes import counted
 
 # With two blocks for each of what is listed, 100 are never reached.
@@ -108,18 +109,19 @@ def _listed(title: str, entries: Iterable[list[Block]]) -> list[Block]:
     return [header(title), *blocks] if blocks else []
 
 
-def _to_decide(run: Run) -> list[Block]:
-    asked = run.approval
+def _to_decide(subject: Run | Cluster) -> list[Block]:
+    asked, channel_id = subject.approval, channel_of(subject)
     assert asked is not None  # it waits for an approval
-    wish, request = asked.wish, run.request
+    wish = asked.wish
+    title = subject.request.title if isinstance(subject, Run) else f"cluster {subject.label}"
     text = (
-        f"\u270b *{md.escape(request.title, 100)}* {md.code(run.run_id, 120)}\n"
+        f"\u270b *{md.escape(title, 100)}* {md.code(subject.id, 120)}\n"
         f"{wish.nodes} {md.TIMES} {md.escape(wish.instance_type, 60)} {md.DOT} about "
         f"{md.money_escaped(wish.usd)} {md.DOT} {md.money(wish.usd_per_hour)} an hour {md.DOT} "
-        f"{md.user(request.user_id)} in {md.channel(request.channel_id)}\n"
+        f"{md.user(asker_of(subject))} in {md.channel(channel_id)}\n"
         f"{md.escape('; '.join(asked.reasons), 600)}"
     )
-    return [section(text), *_named(approval_blocks(run)[-1:], run.run_id)]
+    return [section(text), *_named(approval_blocks(subject)[-1:], subject.id)]
 
 
 def _run(view: RunView, now: datetime) -> list[Block]:

@@ -38,7 +38,7 @@ def run_receipt(view: RunView, *, now: datetime) -> Content:
     as_planned = " On AWS the run would cost about what was planned."
     blocks += _emulation(run.emulated_speed, as_planned)
     blocks += _result(view)
-    if approval := approved_by(run):
+    if approval := approved_by(run.approval):
         blocks.append(context(approval))
     deleted = _deleted(cluster)
     blocks += deleted

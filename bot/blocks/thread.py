@@ -51,6 +51,8 @@ def is_noteworthy(event: ThreadEvent) -> bool:
     match event:
         case ev.RunRequested():
             return event.approval is not None
+        case ev.ApprovalDecided(decision="refused"):
+            return bool(event.user_id)  # otherwise the end of the run says it
         case ev.BackupFailed():
             return not event.again  # said once, until one succeeds
         case cl.SizeSettled():

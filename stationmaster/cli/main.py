@@ -149,8 +149,8 @@ def make_parser() -> argparse.ArgumentParser:
     _add_deployment(mcp)
     mcp.set_defaults(run=_later("mcp_server", "serve", extra="mcp"))
 
-    approve = commands.add_parser("approve", help="approve a run, as an identity of IAM")
-    approve.add_argument("run_id", metavar="RUN")
+    approve = commands.add_parser("approve", help="approve a run or cluster, as an identity of IAM")
+    approve.add_argument("name", metavar="NAME", help="the id of a run, or the name of a cluster")
     _add_deployment(approve)
     approve.set_defaults(run=_later("approve"))
 

@@ -54,7 +54,7 @@ def page() -> str:
             "plan or run it; it never spends more than what was typed, and is a plan where "
             "machines had to be chosen.",
             "",
-            "The app's Home shows your runs, the runs that wait for your approval, and of your "
+            "The app's Home shows your runs, what waits for your approval, and of your "
             "channels (where you have started something) what runs, what waits, the kept "
             "clusters, and what the month has cost. Its buttons act as those of the cards do; New "
             "run opens the form. There you also choose how you hear of what concerns your runs: by "

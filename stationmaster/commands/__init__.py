@@ -4,7 +4,7 @@
 """
 
 from stationmaster.commands.account import finders
-from stationmaster.commands.approving import approve_run, reject_run
+from stationmaster.commands.approving import approve, reject
 from stationmaster.commands.auditing import show_audit
 from stationmaster.commands.choosing import stop_choice
 from stationmaster.commands.clusters import (

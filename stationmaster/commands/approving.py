@@ -1,127 +1,171 @@
-"""What approvers decide of a run that waits for them: it starts, or it does not.
+"""What approvers decide of a run, a kept cluster or its change that waits for them.
 
-A click says only which run is meant. What is approved is planned again then: where its machines,
-its price or its command are others by now, the run asks again.
+A button says what it would approve by its fingerprint. That is planned again then: where the
+machines, the price or the command are others by now, it asks again.
 """
 
 from __future__ import annotations
 
 from stationmaster.commands.account import finders
-from stationmaster.commands.guarding import check_limits, spending_of_run
+from stationmaster.commands.changing import (
+    ask_of_cluster,
+    refuse_change,
+    spending_of_change,
+    wish_of_change,
+)
+from stationmaster.commands.finding import find_cluster
+from stationmaster.commands.guarding import spending_of_run, write_guarded
 from stationmaster.commands.looking import find_run
 from stationmaster.commands.permitting import Actor, acting, approval_of, wish_of
+from stationmaster.deciding import record_decision
 from stationmaster.domain import rules
 from stationmaster.domain.approvals import Approval
+from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.commands.grammar import parse_command
 from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.commands.table import COMMAND
 from stationmaster.domain.errors import NotPermitted, NotPossibleNow
-from stationmaster.domain.ids import RunId
+from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.run.aggregate import Run
-from stationmaster.domain.run.events import (
-    ApprovalGiven,
-    ApprovalRefused,
-    ApprovalRenewed,
-    RunPhase,
-)
+from stationmaster.domain.run.events import ApprovalRenewed
+from stationmaster.domain.run.view import asker_of, named
 from stationmaster.services import Services
 
 BY_IAM = "iam"
 """How an identity of IAM comes, as `Actor.via` has it."""
 
 
-def approve_run(services: Services, run_id: RunId, who: Actor) -> Run:
-    """Agree to what a run buys; it starts once all have agreed who have to.
+def approve(services: Services, name: str, who: Actor, *, shown: str = "") -> Run | Cluster:
+    """Agree to what a run, a cluster or its change buys; it begins once all agreed who have to.
+
+    Args:
+        name: the id of a run, or the id or name of a cluster.
+        shown: the fingerprint of what the person has seen; an identity of IAM has seen none.
 
     Raises:
-        RunNotFound, NotPossibleNow: there is no such run, it does not wait any more, or what it
-            would buy has changed: its card shows the new plan.
+        RunNotFound, ClusterNotFound, NotPossibleNow: there is no such thing, it does not wait any
+            more, or it is not what was shown: its card shows the new plan.
         NotPermitted: the person is no approver here, or has asked for it.
     """
-    run = find_run(services, run_id, channel_id=who.channel_id)
-    with acting(services, who, rules.APPROVE, about=run.run_id):
-        asked = _awaited(services, run, who)
+    subject = _find(services, name, who)
+    with acting(services, who, rules.APPROVE, about=subject.id):
+        asked = _awaited(services, subject, who)
         if asked.by_iam and who.via != BY_IAM:
             raise NotPermitted(
-                "a run as expensive as this one is approved by an identity of IAM only: "
-                f"stationmaster approve {run.run_id} --deployment {services.settings.deployment}"
+                "what is as expensive as this is approved by an identity of IAM only: "
+                f"stationmaster approve {subject.id} --deployment {services.settings.deployment}"
             )
         if who.user_id in asked.given_by:
-            return run
-        _plan_again(services, run, asked)
-        check_limits(services, spending_of_run(run), but=run.run_id)
-        stamp = services.run_stamp(run.run_id, "approved", who.user_id, asked.asked_at)
-        run = services.runs.record(run.run_id, [ApprovalGiven(**stamp, user_id=who.user_id)])
-    start_approved(services, run)
-    return run
+            return subject
+        _plan_again(services, subject, asked, channel_id=who.channel_id)
+        if who.via != BY_IAM and shown != asked.wish.fingerprint:
+            raise NotPossibleNow(_another(subject, asked, "the button was of an older plan"))
+        is_new = isinstance(subject, Run) or subject.change is None
+        return write_guarded(
+            services,
+            spending_of_run(subject)
+            if isinstance(subject, Run)
+            else spending_of_change(services, subject, subject.change),
+            subject.id,
+            lambda also: record_decision(services, subject, "given", asked, who.user_id, also=also),
+            but=subject.id if is_new else "",  # what is new is counted already
+        )
 
 
-def start_approved(services: Services, run: Run) -> None:
-    """Start the workflow of a run that waits for nobody any more; once, however often called."""
-    if run.phase is RunPhase.AWAITING_APPROVAL and run.is_approved:
-        services.workflows.start_train(run.run_id)
+def reject(services: Services, name: str, who: Actor) -> Run | Cluster:
+    """Decide that a run does not start, or that a cluster is not made or changed; as `approve`."""
+    subject = _find(services, name, who)
+    with acting(services, who, rules.REJECT, about=subject.id):
+        asked = _awaited(services, subject, who)
+        return record_decision(services, subject, "refused", asked, who.user_id)
 
 
-def reject_run(services: Services, run_id: RunId, who: Actor) -> Run:
-    """Decide that a run does not start.
-
-    Raises:
-        RunNotFound, NotPossibleNow, NotPermitted: as `approve_run`.
-    """
-    run = find_run(services, run_id, channel_id=who.channel_id)
-    with acting(services, who, rules.REJECT, about=run.run_id):
-        _awaited(services, run, who)
-        stamp = services.run_stamp(run.run_id, "rejected")
-        return services.runs.record(run.run_id, [ApprovalRefused(**stamp, user_id=who.user_id)])
+def find_asking(services: Services, name: str) -> Run | Cluster | None:
+    """Return the run, or else the kept cluster, that has an id or name, in whatever channel."""
+    cluster = services.cluster_states
+    return (
+        services.runs.find(RunId(name)) or cluster.find_named(name) or cluster.find(ClusterId(name))
+    )
 
 
-def _awaited(services: Services, run: Run, who: Actor) -> Approval:
-    """Return what the run waits for, if this person may decide it.
+def _find(services: Services, name: str, who: Actor) -> Run | Cluster:
+    if isinstance(find_asking(services, name), Cluster):
+        return find_cluster(services, name, channel_id=who.channel_id)
+    return find_run(services, RunId(name), channel_id=who.channel_id)
+
+
+def _awaited(services: Services, subject: Run | Cluster, who: Actor) -> Approval:
+    """Return what waits for an approval, if this person may decide it.
 
     Raises:
         NotPossibleNow: it waits for nothing.
         NotPermitted: the person has asked for it.
     """
-    asked = run.approval
-    if asked is None or not run.awaits_approval or services.now() >= asked.expires_at:
-        by = f" by {run.approval_refused_by}" if run.approval_refused_by else ""
-        standing = f"rejected{by}" if by else run.phase.value.replace("_", " ")
-        raise NotPossibleNow(f"run {run.run_id} waits for no approval any more: it is {standing}")
-    if who.user_id == run.request.user_id:
+    asked = subject.approval
+    if asked is None or not subject.awaits_approval or services.now() >= asked.expires_at:
+        by = f" by {asked.refused_by}" if asked is not None and asked.refused_by else ""
+        standing = f"rejected{by}" if by else subject.phase.value.replace("_", " ")
+        raise NotPossibleNow(f"{named(subject)} waits for no approval any more: it is {standing}")
+    if who.user_id == asker_of(subject):
+        stop = "stop" if isinstance(subject, Run) else "cluster delete"
+        is_new = isinstance(subject, Run) or subject.change is None
+        withdraw = f"/train {stop} {subject.id}" if is_new else "a newer extend or resize"
         raise NotPermitted(
-            "somebody else decides about a run that you have asked for; "
-            f"/train stop {run.run_id} withdraws it"
+            f"somebody else decides about a {'run' if isinstance(subject, Run) else 'cluster'} "
+            f"that you have asked for; {withdraw} withdraws it"
         )
     return asked
 
 
-def _plan_again(services: Services, run: Run, asked: Approval) -> None:
-    """See that the run would still buy what it asks for.
+def _plan_again(
+    services: Services, subject: Run | Cluster, asked: Approval, *, channel_id: str
+) -> None:
+    """See that it would still buy what it asks for.
 
     Raises:
         NotPossibleNow: it would buy something else, which it asks for now.
         UserError: its command is not possible any more.
     """
-    request = run.request
-    text = request.command.removeprefix(COMMAND)
-    start = parse_command(text, **finders(services, channel_id=request.channel_id))
-    if not isinstance(start, StartRun):
-        raise NotPossibleNow(f"the command of run {run.run_id} starts nothing any more: {text}")
-    wish = wish_of(start)
+    now = services.now()
+    if isinstance(subject, Cluster):
+        refuse_change(services, subject, subject.change)
+        wish = wish_of_change(subject, subject.change, asked.wish.command, at=asked.asked_at)
+    else:
+        start = _start_of(services, subject)
+        wish = wish_of(start)
     if wish.fingerprint == asked.wish.fingerprint:
         return
-    renewed = approval_of(services, start, channel_id=request.channel_id) or asked.model_copy(
-        update={"wish": wish, "given_by": (), "asked_at": services.now()}
+    if isinstance(subject, Cluster):
+        wish = wish_of_change(subject, subject.change, asked.wish.command, at=now)
+    renewed = approval_of(services, wish, channel_id=channel_id, at=now) or asked.model_copy(
+        update={"wish": wish, "given_by": (), "is_reminded": False, "asked_at": now}
     )
-    event = ApprovalRenewed(
-        **services.run_stamp(run.run_id, "approval renewed", asked.asked_at),
-        approval=renewed,
-        price_per_hour_usd=start.plan.price_per_hour_usd,
-        estimated_cost_usd=start.plan.estimated_cost_usd,
-    )
-    services.runs.record(run.run_id, [event])
-    raise NotPossibleNow(
-        f"nothing was approved, because run {run.run_id} would buy something else by now: about "
-        f"${wish.usd:,.2f} at ${wish.usd_per_hour:,.2f} an hour, and ${asked.wish.usd:,.2f} at "
-        f"${asked.wish.usd_per_hour:,.2f} an hour were asked for; its card has the new plan"
+    if isinstance(subject, Cluster):
+        ask_of_cluster(services, subject, renewed, subject.change)
+    else:
+        event = ApprovalRenewed(
+            **services.run_stamp(subject.run_id, "approval renewed", asked.asked_at),
+            approval=renewed,
+            price_per_hour_usd=start.plan.price_per_hour_usd,
+            estimated_cost_usd=start.plan.estimated_cost_usd,
+        )
+        services.runs.record(subject.run_id, [event])
+    was = f"${asked.wish.usd:,.2f} at ${asked.wish.usd_per_hour:,.2f} an hour were asked for"
+    raise NotPossibleNow(_another(subject, renewed, was))
+
+
+def _start_of(services: Services, run: Run) -> StartRun:
+    text = run.request.command.removeprefix(COMMAND)
+    start = parse_command(text, **finders(services, channel_id=run.request.channel_id))
+    if not isinstance(start, StartRun):
+        raise NotPossibleNow(f"the command of run {run.run_id} starts nothing any more: {text}")
+    return start
+
+
+def _another(subject: Run | Cluster, asked: Approval, why: str) -> str:
+    wish = asked.wish
+    return (
+        f"nothing was approved, because {named(subject)} would buy something else by now: "
+        f"{wish.nodes} x {wish.instance_type}, about ${wish.usd:,.2f} at ${wish.usd_per_hour:,.2f} "
+        f"an hour; {why}; its card has the new plan"
     )

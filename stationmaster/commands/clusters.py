@@ -9,31 +9,31 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from datetime import datetime, timedelta
-from typing import Final
+from datetime import timedelta
 
-from stationmaster.cluster_upkeep import begin_pass, follow_up
-from stationmaster.commands.account import find_reservation
-from stationmaster.commands.finding import find_cluster, find_ready, kept_clusters, refuse_ended
-from stationmaster.commands.guarding import Also, check_limits, gpus_of, spending_of, write_guarded
-from stationmaster.commands.permitting import Actor, acting, check_cluster, check_role
+from stationmaster.cluster_upkeep import begin_pass, follow_up, start_pass
+from stationmaster.commands.changing import (
+    change_cluster,
+    spending_of_change,
+    wish_of_change,
+)
+from stationmaster.commands.finding import find_cluster, find_ready, kept_clusters
+from stationmaster.commands.guarding import check_limits, write_guarded
+from stationmaster.commands.permitting import Actor, acting, approval_of, check_role
 from stationmaster.domain import rules
 from stationmaster.domain.cluster.aggregate import Cluster, new_cluster_id, start
 from stationmaster.domain.cluster.events import (
+    Change,
     ClusterRequested,
     DeletionRequested,
-    KeepExtended,
     Requester,
 )
-from stationmaster.domain.commands.guards import Spending
 from stationmaster.domain.commands.requests import CreateCluster
-from stationmaster.domain.durations import LONGEST_S, typed_duration
+from stationmaster.domain.durations import typed_duration
 from stationmaster.domain.errors import (
-    IllegalTransition,
     NotPossibleNow,
     StationmasterError,
 )
-from stationmaster.domain.keys.capacity import refuse_too_few
 from stationmaster.domain.rules import Act
 from stationmaster.domain.run.view import ClusterView
 from stationmaster.log_keys import learn
@@ -41,8 +41,6 @@ from stationmaster.services import Services
 
 # Posts the card of a cluster that is about to be written; what it returns deletes that card.
 AnnounceCluster = Callable[[Cluster], Callable[[], None]]
-
-_LONGEST: Final = timedelta(seconds=LONGEST_S)
 
 
 def create_cluster(
@@ -78,10 +76,12 @@ def create_cluster(
         is_full=wish.options.is_full,
     )
     with acting(services, who, rules.CREATE_CLUSTER, about=cluster_id):
-        check_cluster(services, who, wish.spec, kept=timedelta(seconds=wish.ttl_s))
+        bought = wish_of_change(start(requested), None, " ".join(who.words.split()), at=now)
+        asked = approval_of(services, bought, channel_id=who.channel_id)
+        requested = requested.model_copy(update={"approval": asked})
         cluster, created = _create(services, requested, announce=announce)
     # Also for a cluster that exists: an earlier delivery may have ended between the two.
-    services.workflows.start_cluster(cluster.cluster_id)
+    start_pass(services, cluster)
     follow_up(services, cluster)
     learn(cluster_id=cluster.cluster_id)
     return cluster, created
@@ -96,9 +96,7 @@ def _create(
     named = services.cluster_states.find_named(requested.name)
     if named is not None and named.is_open:
         raise _name_taken(requested.name)
-    hours = _hours(requested.keep_until, requested.at)
-    asked = spending_of(services, start(requested))
-    asked = replace(asked, usd=asked.usd_per_hour * hours)
+    asked = spending_of_change(services, start(requested), None)
     check_limits(services, asked)  # before its card is posted
     take_back = announce(start(requested)) if announce is not None else _nothing
     try:
@@ -115,10 +113,6 @@ def _create(
         take_back()  # another one was given the name in this very moment
         raise _name_taken(requested.name)
     return cluster, created
-
-
-def _hours(until: datetime | None, now: datetime) -> float:
-    return max(0.0, (until - now).total_seconds() / 3600) if until is not None else 0.0
 
 
 def _name_taken(name: str) -> NotPossibleNow:
@@ -165,37 +159,10 @@ def extend_cluster(services: Services, label: str, who: Actor, *, seconds: int) 
         NotPermitted: the cluster is another's.
     """
     cluster = find_cluster(services, label, channel_id=who.channel_id)
+    words = f"/train cluster extend {cluster.label} {typed_duration(seconds)}"
     with _acting(services, who, rules.EXTEND_CLUSTER, cluster):
-        refuse_ended(cluster)
-        now = services.now()
-        end = max(now, cluster.keep_until or now)
-        until, stays = end + timedelta(seconds=seconds), end - now
-        if until - now > _LONGEST:
-            raise NotPossibleNow(
-                f"cluster {cluster.label} would stay for more than 7d from now; "
-                f"it stays for {typed_duration(stays.total_seconds() // 60 * 60 or 1)} already",
-                suggestion=_longest_extension(cluster.label, stays),
-            )
-        check_cluster(services, who, cluster.spec, kept=until - now)
-        extended = KeepExtended(
-            **services.cluster_stamp(cluster.cluster_id, "extended", cluster.version, at=now),
-            keep_until=until,
-            user_id=who.user_id,
-        )
-        longer = replace(
-            spending_of(services, cluster),
-            usd_per_hour=0.0,
-            gpus=0,
-            usd=cluster.spec.price_per_hour_usd * seconds / 3600,
-        )
-        cluster = write_guarded(
-            services,
-            longer,
-            cluster.cluster_id,
-            lambda also: services.cluster_states.record(cluster.cluster_id, [extended], also=also),
-        )
-        follow_up(services, cluster)
-        return cluster
+        change = Change(user_id=who.user_id, seconds=seconds)
+        return change_cluster(services, cluster, who, change, words=words)
 
 
 def _acting(
@@ -204,12 +171,6 @@ def _acting(
     owner = cluster.requester.user_id if cluster.requester is not None else ""
     learn(cluster_id=cluster.cluster_id)
     return acting(services, who, act, about=cluster.cluster_id, owner=owner)
-
-
-def _longest_extension(label: str, stays: timedelta) -> str | None:
-    """Return what may still be added, in whole hours; None if that is less than one."""
-    hours = int((_LONGEST - stays).total_seconds() // 3600)
-    return f"/train cluster extend {label} {hours}h" if hours else None
 
 
 def resize_cluster(services: Services, label: str, who: Actor, *, nodes: int) -> Cluster:
@@ -221,54 +182,10 @@ def resize_cluster(services: Services, label: str, who: Actor, *, nodes: int) ->
         NotPermitted: the cluster is another's.
     """
     cluster = find_ready(services, label, channel_id=who.channel_id)
+    words = f"/train cluster resize {cluster.label} nodes={nodes}"
     with _acting(services, who, rules.RESIZE_CLUSTER, cluster):
-        if nodes == cluster.spec.nodes:
-            raise NotPossibleNow(
-                f"cluster {cluster.label} has {nodes} nodes already",
-                suggestion=f"/train cluster show {cluster.label}",
-            )
-        if nodes < cluster.spec.nodes and cluster.is_wanted:
-            raise NotPossibleNow(
-                f"cluster {cluster.label} is in use and cannot get fewer nodes now, because EKS "
-                "and not its users decides which of them go; wait until its runs have ended",
-                suggestion=f"/train cluster show {cluster.label}",
-            )
-        asked = _growth(services, cluster, nodes=nodes)
-        if asked is None:
-            return _go_over(services, cluster, nodes=nodes, user_id=who.user_id)
-        left = (cluster.keep_until or services.now()) - services.now()
-        larger = cluster.spec.model_copy(update={"nodes": nodes})
-        check_cluster(services, who, larger, kept=left)
-        _refuse_beyond_reservation(services, cluster, nodes=nodes)
-        return write_guarded(
-            services,
-            asked,
-            cluster.cluster_id,
-            lambda also: _go_over(services, cluster, nodes=nodes, user_id=who.user_id, also=also),
-        )
-
-
-def _growth(services: Services, cluster: Cluster, *, nodes: int) -> Spending | None:
-    """Return what the cluster would cost more with `nodes` nodes; None where that is nothing."""
-    larger = cluster.spec.model_copy(update={"nodes": nodes})
-    more = larger.price_per_hour_usd - cluster.spec.price_per_hour_usd
-    if more <= 0:
-        return None
-    gpus = gpus_of(cluster.spec.instance_type, nodes - cluster.spec.nodes)
-    usd = more * _hours(cluster.keep_until, services.now())
-    return replace(spending_of(services, cluster), usd_per_hour=more, gpus=gpus, usd=usd)
-
-
-def _refuse_beyond_reservation(services: Services, cluster: Cluster, *, nodes: int) -> None:
-    """Refuse more nodes than the reservation has that the cluster's nodes are of.
-
-    Raises:
-        NotPossibleNow: fewer of its instances are free.
-    """
-    reservation = cluster.spec.reservation
-    if reservation is not None:
-        found = find_reservation(services, reservation.reservation_id)
-        refuse_too_few(found, nodes - cluster.spec.nodes)
+        change = Change(user_id=who.user_id, nodes=nodes)
+        return change_cluster(services, cluster, who, change, words=words)
 
 
 def validate_cluster(services: Services, label: str, who: Actor) -> Cluster:
@@ -281,25 +198,7 @@ def validate_cluster(services: Services, label: str, who: Actor) -> Cluster:
     cluster = find_ready(services, label, channel_id=who.channel_id)
     nodes = cluster.spec.nodes
     with _acting(services, who, rules.VALIDATE_CLUSTER, cluster):
-        return _go_over(services, cluster, nodes=nodes, user_id=who.user_id, is_full=True)
-
-
-def _go_over(
-    services: Services,
-    cluster: Cluster,
-    *,
-    nodes: int,
-    user_id: str,
-    is_full: bool = False,
-    also: Also = (),
-) -> Cluster:
-    try:
-        return begin_pass(
-            services, cluster, nodes=nodes, user_id=user_id, is_full=is_full, also=also
-        )
-    except IllegalTransition as exc:
-        # It has changed since it was looked at.
-        raise NotPossibleNow(str(exc), suggestion=f"/train cluster show {cluster.label}") from exc
+        return begin_pass(services, cluster, nodes=nodes, user_id=who.user_id, is_full=True)
 
 
 def ask_to_delete(services: Services, label: str, who: Actor) -> ClusterView:

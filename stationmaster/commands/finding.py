@@ -50,12 +50,21 @@ def find_ready(services: Services, label: str, *, channel_id: str) -> Cluster:
     """
     cluster = find_cluster(services, label, channel_id=channel_id)
     refuse_ended(cluster)
+    refuse_unready(cluster)
+    return cluster
+
+
+def refuse_unready(cluster: Cluster) -> None:
+    """Refuse a cluster that is not ready.
+
+    Raises:
+        NotPossibleNow: it is not.
+    """
     if cluster.phase is not ClusterPhase.READY:
         raise NotPossibleNow(
             f"cluster {cluster.label} is {cluster.phase.value}; type it again once it is ready",
             suggestion=f"/train cluster show {cluster.label}",
         )
-    return cluster
 
 
 def find_cluster(services: Services, label: str, *, channel_id: str) -> Cluster:

@@ -53,9 +53,16 @@ def check_limits(services: Services, asked: Spending, *, but: str = "") -> None:
 
 
 def write_guarded(
-    services: Services, asked: Spending, owner: str, write: Callable[[Also], Written]
+    services: Services,
+    asked: Spending,
+    owner: str,
+    write: Callable[[Also], Written],
+    *,
+    but: str = "",
 ) -> Written:
     """Call `write` with what is to be written in the same transaction; nothing without limits.
+
+    `but` is the id of what is asked for, if it is written and counted already.
 
     Raises:
         NotPossibleNow: it would go over a limit; nothing was written.
@@ -66,7 +73,7 @@ def write_guarded(
         return write(())
     for left in reversed(range(_TRIES)):
         turn = services.guard.read()
-        _refuse(services, limits, asked, turn.started)
+        _refuse(services, limits, asked, turn.started, but=but)
         try:
             return write((services.guard.write(turn, owner, at=services.now()),))
         except WriteConflict:
@@ -95,7 +102,7 @@ def _refuse(
             clusters[cluster.cluster_id] = cluster
     there = [
         *(_of_run(run, clusters) for run in runs.values() if run.run_id != but),
-        *(spending_of(services, each, runs) for each in clusters.values()),
+        *(spending_of(services, each, runs) for each in clusters.values() if each.id != but),
     ]
     month = []
     if limits.channel.usd_a_month or limits.person.usd_a_month:

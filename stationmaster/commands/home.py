@@ -5,18 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from stationmaster.commands.approving import find_asking
 from stationmaster.commands.clusters import view_cluster
 from stationmaster.commands.costing import Bill, month_of
 from stationmaster.commands.looking import view_run
 from stationmaster.commands.permitting import Actor, has_role
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.errors import BadCommand, NotPossibleNow, UserError
-from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.notices import Notices
 from stationmaster.domain.rules import Role
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunPhase
-from stationmaster.domain.run.view import ClusterView, RunView
+from stationmaster.domain.run.view import ClusterView, RunView, asker_of
+from stationmaster.domain.run.view import channel_of as asked_in
 from stationmaster.services import Services
 
 # How far back a person's runs that have ended are looked for, and how many are listed.
@@ -36,8 +37,8 @@ class Home:
     notices: Notices
     mine: list[RunView]
     """Those that have not ended, and a few that have."""
-    waiting: list[Run]
-    """Runs that wait for the approval of this person."""
+    waiting: list[Run | Cluster]
+    """What waits for the approval of this person."""
     queue: list[RunView]
     """Runs that wait for nodes or for an approval, the oldest first."""
     others: list[RunView]
@@ -60,8 +61,9 @@ def show_home(services: Services, user_id: str) -> Home:
     own = [run for run in open_runs if run.request.user_id == user_id]
     recent = services.runs.list_recent(limit=_LOOKED_BACK)
     ended = [run for run in recent if run.request.user_id == user_id and not run.is_open]
-    waiting = [run for run in open_runs if _waits_for(services, run, user_id)]
-    used = {run.request.channel_id for run in (*own, *ended, *waiting)}
+    asking: list[Run | Cluster] = [*open_runs, *clusters]
+    waiting = [each for each in asking if _waits_for(services, each, user_id)]
+    used = {run.request.channel_id for run in (*own, *ended)} | {*map(asked_in, waiting)}
     used |= {asked.channel_id for asked in kept.values() if asked.user_id == user_id}
     channels = {each for each in used if _has_role(services, user_id, each, Role.VIEWER)}
 
@@ -112,23 +114,21 @@ def channel_of(services: Services, owner: str) -> str:
     Raises:
         NotPossibleNow: there is none of that id any more.
     """
-    run = services.runs.find(RunId(owner))
-    cluster = services.cluster_states.find(ClusterId(owner)) if run is None else None
-    asked = run.request if run is not None else cluster.requester if cluster is not None else None
-    if asked is None:
+    found = find_asking(services, owner)
+    if found is None or not (channel_id := asked_in(found)):
         raise NotPossibleNow(f'there is no run or kept cluster "{owner[:60]}" any more')
-    return asked.channel_id
+    return channel_id
 
 
-def _waits_for(services: Services, run: Run, user_id: str) -> bool:
-    asked = run.approval
+def _waits_for(services: Services, subject: Run | Cluster, user_id: str) -> bool:
+    asked = subject.approval
     return (
         asked is not None
-        and run.awaits_approval
+        and subject.awaits_approval
         and not asked.by_iam
         and services.now() < asked.expires_at
-        and user_id not in (run.request.user_id, *asked.given_by)
-        and _has_role(services, user_id, run.request.channel_id, Role.APPROVER)
+        and user_id not in (asker_of(subject), *asked.given_by)
+        and _has_role(services, user_id, asked_in(subject), Role.APPROVER)
     )
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime
 
 from stationmaster.commands.guarding import gpus_of
 from stationmaster.domain.approvals import Approval, Wish, approval_for
 from stationmaster.domain.audit import MOST_WORDS, Entry
-from stationmaster.domain.cluster.spec import ClusterSpec
 from stationmaster.domain.commands.start import StartRun
-from stationmaster.domain.errors import NotPermitted, UserError
+from stationmaster.domain.errors import IllegalTransition, NotPermitted, NotPossibleNow, UserError
 from stationmaster.domain.outside import clipped
 from stationmaster.domain.rules import LOOK, Act, ChannelRules, Role
 from stationmaster.services import Services
@@ -59,10 +58,12 @@ def acting(
         _write(services, who, act, about=about)
     try:
         yield
-    except UserError as refusal:
+    except (UserError, IllegalTransition) as refusal:
         if act.is_change:
             _write(services, who, act, about=about, refused=str(refusal))
-        raise
+        if isinstance(refusal, UserError):
+            raise
+        raise NotPossibleNow(str(refusal)) from refusal  # it has changed since it was looked at
 
 
 def check_role(
@@ -108,40 +109,15 @@ def wish_of(start: StartRun) -> Wish:
     )
 
 
-def approval_of(services: Services, start: StartRun, *, channel_id: str) -> Approval | None:
-    """Return the approval that a start waits for in a channel; None where it needs none."""
+def approval_of(
+    services: Services, wish: Wish, *, channel_id: str, at: datetime | None = None
+) -> Approval | None:
+    """Return the approval that a wish waits for in a channel; None where it needs none."""
     its = services.rules.of(channel_id)
     if its is None:
         return None
     approvers = its.listed(Role.APPROVER)
-    return approval_for(its.approval, wish_of(start), approvers=approvers, now=services.now())
-
-
-def check_cluster(services: Services, who: Actor, spec: ClusterSpec, *, kept: timedelta) -> None:
-    """Refuse a cluster above the channel's limits to whoever approves none; it asks nobody.
-
-    Raises:
-        NotPermitted: naming the limits, and who may.
-    """
-    its = services.rules.of(who.channel_id)
-    if its is None:
-        return
-    price = spec.price_per_hour_usd
-    wish = Wish(
-        command=who.words,
-        nodes=spec.nodes,
-        instance_type=spec.instance_type,
-        gpus=gpus_of(spec.instance_type, spec.nodes),
-        keep_s=kept.total_seconds(),
-        usd_per_hour=price,
-        usd=price * kept.total_seconds() / 3600,
-    )
-    above = its.approval.exceeded(wish)
-    if above and not has_role(services, who.user_id, who.channel_id, Role.APPROVER):
-        raise NotPermitted(
-            f"such a cluster takes the role approver here, because it is {'; '.join(above)}; ask "
-            f"one of {_shown(its, Role.APPROVER)} to type this command"
-        )
+    return approval_for(its.approval, wish, approvers=approvers, now=at or services.now())
 
 
 def has_role(services: Services, user_id: str, channel_id: str, role: Role) -> bool:

@@ -16,7 +16,7 @@ from typing import Final
 from stationmaster.commands.choosing import refuse_late_stop
 from stationmaster.commands.guarding import check_limits, spending_of_run, write_guarded
 from stationmaster.commands.looking import find_run
-from stationmaster.commands.permitting import Actor, acting, approval_of
+from stationmaster.commands.permitting import Actor, acting, approval_of, wish_of
 from stationmaster.domain import rules
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.commands.start import StartRun
@@ -221,7 +221,7 @@ def _request(
         price_per_hour_usd=plan.price_per_hour_usd,
         estimated_cost_usd=plan.estimated_cost_usd,
         emulated_speed=services.settings.emulated_speed,
-        approval=approval_of(services, start, channel_id=who.channel_id),
+        approval=approval_of(services, wish_of(start), channel_id=who.channel_id),
     )
     words = "\x1f".join((who.team_id, who.channel_id, who.user_id, " ".join(who.words.split())))
     dedup_key = hashlib.sha256(words.encode()).hexdigest()

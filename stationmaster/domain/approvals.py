@@ -1,4 +1,4 @@
-"""Above what a start waits for the approval of somebody else, and how it gets it.
+"""Above what a run, or a change of a kept cluster, waits for somebody else, and how it goes on.
 
 What is approved is a fingerprint: of the command, the machines and the price. Where one of them is
 another by the time of the approval, the run asks again.
@@ -9,12 +9,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from stationmaster.domain.aggregate import Bound
 from stationmaster.domain.durations import typed_duration
+from stationmaster.domain.event import Event
 
 # How long a start waits, and when approvers are reminded.
 EXPIRES_AFTER: Final = timedelta(hours=2)
@@ -85,8 +86,18 @@ class Wish(BaseModel):
         return hashlib.sha256(bought.model_dump_json().encode()).hexdigest()[:16]
 
 
+class Decided(Event):
+    """What approvers, or the time, have done about what waits for an approval."""
+
+    decision: Literal["given", "refused", "reminded"]
+    user_id: str = ""
+    """An id of Slack or an ARN of IAM; "" where nobody has decided in time."""
+    fingerprint: str = ""
+    """Of the wish that it is about; a decision about another one changes nothing."""
+
+
 class Approval(BaseModel):
-    """What a run waits for before it starts, and who has agreed."""
+    """What somebody waits for, and who has agreed."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -100,6 +111,10 @@ class Approval(BaseModel):
     asked_at: datetime
     given_by: Annotated[tuple[str, ...], Bound(MOST_APPROVERS)] = ()
     """Who has agreed: ids of Slack, ARNs of IAM."""
+    refused_by: str | None = None
+    """Who decided against it; "" where nobody decided in time."""
+    is_reminded: bool = False
+    """Whether approvers were reminded."""
 
     @property
     def is_given(self) -> bool:
@@ -109,9 +124,30 @@ class Approval(BaseModel):
     def expires_at(self) -> datetime:
         return self.asked_at + EXPIRES_AFTER
 
-    def with_one_of(self, user_id: str) -> Approval:
-        """Add somebody's yes, once."""
-        return self.model_copy(update={"given_by": tuple(dict.fromkeys((*self.given_by, user_id)))})
+    @property
+    def is_open(self) -> bool:
+        """Whether it is not decided."""
+        return not self.is_given and self.refused_by is None
+
+    def after(self, event: Decided) -> Approval:
+        """Return it after an event; one that comes too late, or twice, changes nothing."""
+        if not self.is_open or event.fingerprint != self.wish.fingerprint:
+            return self
+        match event.decision:
+            case "given":
+                given_by = tuple(dict.fromkeys((*self.given_by, event.user_id)))
+                return self.model_copy(update={"given_by": given_by})
+            case "refused":
+                return self.model_copy(update={"refused_by": event.user_id})
+            case "reminded":
+                return self.model_copy(update={"is_reminded": True})
+
+    def due(self, now: datetime) -> Literal["refused", "reminded"] | None:
+        """Return what the time brings: a reminder, then the end."""
+        if now >= self.expires_at:
+            return "refused"
+        is_late = now >= self.asked_at + REMINDED_AFTER
+        return "reminded" if is_late and not self.is_reminded else None
 
 
 def approval_for(

@@ -77,8 +77,8 @@ CREATE_CLUSTER: Final = Act("create clusters", Role.OPERATOR)
 EXTEND_CLUSTER: Final = Act("extend this cluster", Role.OPERATOR, Role.APPROVER)
 RESIZE_CLUSTER: Final = Act("resize this cluster", Role.OPERATOR, Role.APPROVER)
 VALIDATE_CLUSTER: Final = Act("validate this cluster", Role.OPERATOR)
-APPROVE: Final = Act("approve runs", Role.APPROVER)
-REJECT: Final = Act("reject runs", Role.APPROVER)
+APPROVE: Final = Act("approve runs and clusters", Role.APPROVER)
+REJECT: Final = Act("reject runs and clusters", Role.APPROVER)
 DELETE_CLUSTER: Final = Act("delete this cluster", Role.OPERATOR, Role.APPROVER)
 
 

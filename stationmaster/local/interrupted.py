@@ -12,6 +12,7 @@ from typing import Final
 from stationmaster.aws.delivery_store import LEASE
 from stationmaster.aws.workflows import train_name
 from stationmaster.domain.cluster.events import ClusterPhase
+from stationmaster.domain.cluster.keeping import is_unapproved
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.local.aws import LocalAws
@@ -50,7 +51,7 @@ def _end_interrupted(settings: Settings, *, stopped_at: datetime) -> None:
     services.slack_writer.give_back(_WHY)
     for cluster in services.cluster_states.list_open():
         left = resources_deleted(services, cluster, *ResourceKind)
-        if not left.is_ending:
+        if not (left.is_ending or is_unapproved(left)):
             enter_cluster_phase(services, left, ClusterPhase.FAILED, reason=_WHY)
     for run in services.runs.list_open():
         if run.phase is RunPhase.REQUESTED or run.awaits_approval:

@@ -11,17 +11,18 @@ from typing import TypeVar
 from stationmaster.aws.delivery_store import of_run
 from stationmaster.aws.workflows import pass_name, train_name
 from stationmaster.cluster_upkeep import follow_up, set_clock, start_pass
+from stationmaster.deciding import look_at_approval
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.errors import PermanentError, StationmasterError
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.names import NOT_HELPED
 from stationmaster.domain.reactions import cluster as cluster_reactions
 from stationmaster.domain.reactions.cluster import AskWorkflow, LookedAfter, StartTeardown
-from stationmaster.domain.reactions.run import POLICY, ReleaseLease, RemindApprovers, decide
-from stationmaster.domain.reactions.seen import ApprovalAwaited, CardMissing, LeaseFound
+from stationmaster.domain.reactions.run import POLICY, ReleaseLease, decide
+from stationmaster.domain.reactions.seen import CardMissing, LeaseFound
 from stationmaster.domain.reactions.workflow import RecordCrash, StartWorkflow, WorkflowFound
 from stationmaster.domain.run.aggregate import Run
-from stationmaster.domain.run.events import ApprovalReminded, RunPhase
+from stationmaster.domain.run.events import RunPhase
 from stationmaster.log_keys import bound
 from stationmaster.saving_reactions import settle_saving
 from stationmaster.services import Services
@@ -100,7 +101,7 @@ def _help_run(services: Services, run: Run) -> bool:
         change_phases(services, run, without)
         return bool(without)
     if run.awaits_approval:
-        return _look_at_approval(services, run)
+        return look_at_approval(services, run)
     status = services.workflows.train_status(run.run_id, run.passes)
     reactions = decide(run, WorkflowFound(services.now(), status), POLICY)
     settle_saving(services, run, reactions)
@@ -114,24 +115,12 @@ def _help_run(services: Services, run: Run) -> bool:
     return bool(reactions)
 
 
-def _look_at_approval(services: Services, run: Run) -> bool:
-    """Remind the approvers of a run that waits for them, or end it when its time is over."""
-    reactions = decide(run, ApprovalAwaited(services.now()), POLICY)
-    change_phases(services, run, reactions)
-    if RemindApprovers() in reactions:
-        reminded = ApprovalReminded(
-            **services.run_stamp(run.run_id, "approval reminded", run.version)
-        )
-        services.runs.record(run.run_id, [reminded])
-    return bool(reactions)
-
-
 def _has_card(services: Services, run: Run) -> bool:
     return services.deliveries.load(of_run(run.run_id)).card_ts is not None
 
 
 def _help_cluster(services: Services, cluster: Cluster) -> bool:
-    if _release_leases(services, cluster):
+    if look_at_approval(services, cluster) or _release_leases(services, cluster):
         return True
     # Whoever wrote it last may have crashed before it notified the runs that wait for it, or set
     # its clock; a clock may be lost, or late.

@@ -16,16 +16,19 @@ from bot_world import (
     Person,
     TableStream,
     seen,
+    started_clusters,
     started_workflows,
     tell,
 )
 from recording_slack import RecordingSlack
 
 from bot import lambda_handler
-from bot.actions import ActionId, RunButton
+from bot.actions import ActionId, DecisionButton
 from bot.notifier import Notifier
+from stationmaster.commands.approving import find_asking
 from stationmaster.domain.approvals import EXPIRES_AFTER, REMINDED_AFTER
 from stationmaster.domain.catalogue import instances
+from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.services import Services
@@ -56,6 +59,7 @@ class Desk:
         self, person: Person, services: Services, slack: RecordingSlack, tells: Any
     ) -> None:
         self.person, self.services, self.slack, self.tells = person, services, slack, tells
+        self.about = ""
 
     def ask(self, text: str = COMMAND) -> Run:
         """Ask for a run that has to be approved."""
@@ -68,14 +72,25 @@ class Desk:
         (run,) = self.services.runs.list_recent(limit=1)
         return run
 
-    def decide(self, action: ActionId, user: str) -> str:
-        value = RunButton(run_id=self.run.run_id).model_dump_json()
+    @property
+    def shown(self) -> str:
+        """The fingerprint of what the newest card shows."""
+        found: Any = find_asking(self.services, self.about or self.run.run_id)
+        return str(found.approval.wish.fingerprint)
+
+    def decide(self, action: ActionId, user: str, shown: str = "") -> str:
+        about = self.about or self.run.run_id
+        value = DecisionButton(about=about, shown=shown or self.shown).model_dump_json()
         self.person.press(action, value, user=user)
         self.tells()
         return self.slack.responses[-1].seen
 
-    def approve(self, user: str) -> str:
-        return self.decide(ActionId.APPROVE_RUN, user)
+    def approve(self, user: str, shown: str = "") -> str:
+        return self.decide(ActionId.APPROVE, user, shown)
+
+    @property
+    def clusters_started(self) -> list[str]:
+        return started_clusters(self.services.settings)
 
     @property
     def started(self) -> list[str]:
@@ -119,13 +134,13 @@ def test_nothing_starts_before_somebody_else_agrees(desk: Desk) -> None:
 
     assert desk.started == [run.run_id]
     assert f"approved by <@{OTHER_LEAD}>" in desk.slack.card.seen
-    assert '"approve_run"' not in desk.slack.card.seen
+    assert '"approve"' not in desk.slack.card.seen
 
 
 def test_no_one_decides_about_a_run_of_their_own_or_without_the_role(desk: Desk) -> None:
     desk.ask()
 
-    for action in (ActionId.APPROVE_RUN, ActionId.REJECT_RUN):
+    for action in (ActionId.APPROVE, ActionId.REJECT):
         assert "somebody else decides about a run that you have asked for" in desk.decide(
             action, USER
         )
@@ -138,7 +153,7 @@ def test_no_one_decides_about_a_run_of_their_own_or_without_the_role(desk: Desk)
 def test_rejected_run_never_starts_and_says_by_whom(desk: Desk) -> None:
     desk.ask()
 
-    assert "is rejected and not started" in desk.decide(ActionId.REJECT_RUN, LEAD)
+    assert "is rejected and not started" in desk.decide(ActionId.REJECT, LEAD)
 
     assert desk.run.phase is RunPhase.STOPPED
     assert f"rejected by {LEAD}" in desk.run.reason
@@ -152,7 +167,7 @@ def test_second_and_late_clicks_change_nothing(desk: Desk) -> None:
 
     for user in (LEAD, OTHER_LEAD):
         assert "waits for no approval any more" in desk.approve(user)
-    assert "waits for no approval any more" in desk.decide(ActionId.REJECT_RUN, OTHER_LEAD)
+    assert "waits for no approval any more" in desk.decide(ActionId.REJECT, OTHER_LEAD)
 
     assert desk.started == [run.run_id]
 
@@ -220,7 +235,7 @@ def test_click_does_not_approve_what_only_an_identity_of_iam_may(desk: Desk) -> 
     said = desk.approve(LEAD)
 
     assert f"stationmaster approve {run.run_id} --deployment stationmaster" in said
-    assert '"approve_run"' not in desk.slack.card.seen
+    assert '"approve"' not in desk.slack.card.seen
     assert desk.started == []
 
 
@@ -242,25 +257,96 @@ def test_each_limit_asks_by_itself(desk: Desk, limits: dict[str, Any], asks: boo
     assert bool(desk.started) is not asks
 
 
-@pytest.mark.parametrize("limits", [{"keep_hours": 4, "usd_per_hour": 5}])
-@pytest.mark.parametrize(
-    "words",
-    ["cluster create lab ttl=5h", "cluster extend team-a 8h", "cluster resize team-a nodes=16"],
-)
-def test_cluster_above_the_limits_is_for_approvers_only(
-    desk: Desk, cluster: ClusterStory, clock: Clock, words: str
-) -> None:
-    clock.at = datetime.now(UTC)
+CHANGES = [
+    "cluster create lab ttl=5h",
+    "cluster extend team-a 8h",
+    "cluster resize team-a nodes=16",
+]
+CLUSTER_LIMITS = {"keep_hours": 4, "usd_per_hour": 5}
+
+
+@pytest.fixture
+def lab(desk: Desk, cluster: ClusterStory, words: str) -> str:
+    """The id of a cluster of which `words` asked for more than the limits; nothing was done."""
     cluster.begin(keep_for=timedelta(hours=2), user_id=OPERATOR)
     cluster.become_ready()
+    before = desk.services.cluster_states.load(cluster.cluster_id)
+    assert "waits for an approval" in seen(desk.person.type(words))
+    desk.tells()
+    (newest, *_) = desk.services.cluster_states.list_newest()
+    desk.about = newest.cluster_id
+    after = desk.services.cluster_states.load(cluster.cluster_id)
+    assert (after.spec, after.keep_until, after.passes) == (before.spec, before.keep_until, 1)
+    assert desk.clusters_started == []
+    return newest.cluster_id
 
-    within = seen(desk.person.type("cluster create lab-2 ttl=3h", user_id=OPERATOR))
-    refused = seen(desk.person.type(words, user_id=OPERATOR))
 
-    assert "takes the role" not in within
-    assert "takes the role approver here" in refused
-    assert "to type this command" in refused
-    assert "takes the role approver here" not in seen(desk.person.type(words, user_id=LEAD))
+@pytest.mark.parametrize("limits", [CLUSTER_LIMITS])
+@pytest.mark.parametrize("words", CHANGES)
+def test_change_of_a_cluster_is_made_once_when_somebody_else_agrees(
+    desk: Desk, lab: str, words: str
+) -> None:
+    card = desk.slack.card.seen
+    assert ("and $5.00 may be spent" in card) or ("and 4h is allowed" in card)
+    assert words in card
+    assert "this cluster needs an approval" in desk.thread
+    assert "somebody else decides" in desk.approve(USER)
+
+    assert "is approved" in desk.approve(LEAD)
+    assert "waits for no approval any more" in desk.approve(OTHER_LEAD)
+
+    cluster = desk.services.cluster_states.load(ClusterId(lab))
+    assert cluster.keep_until is not None
+    hours = {"create": 5, "extend": 10, "resize": 2}[words.split()[1]]
+    assert abs(cluster.keep_until - datetime.now(UTC) - timedelta(hours=hours)) < timedelta(
+        minutes=2
+    )
+    assert cluster.spec.nodes == (16 if hours == 2 else cluster.spec.nodes)
+    assert len(desk.clusters_started) == (0 if hours == 10 else 1)
+    assert f"approved by <@{LEAD}>" in desk.slack.card.seen
+    audit = [(each.user_id, each.about) for each in desk.services.audit.newest_first(CHANNEL)]
+    assert (LEAD, lab) in audit
+
+
+@pytest.mark.parametrize("limits", [CLUSTER_LIMITS])
+@pytest.mark.parametrize("words", CHANGES)
+@pytest.mark.parametrize("decided", ["reject", "expire"])
+def test_change_of_a_cluster_that_is_not_approved_is_never_made(
+    desk: Desk, lab: str, words: str, decided: str, clock: Clock
+) -> None:
+    before = desk.services.cluster_states.load(ClusterId(lab))
+
+    if decided == "reject":
+        assert "is rejected and not made or changed" in desk.decide(ActionId.REJECT, LEAD)
+    for _ in range(2 if decided == "expire" else 0):
+        clock.advance(REMINDED_AFTER.total_seconds())
+        reap(desk.services)
+        desk.tells()
+        assert desk.thread.count("it still waits for an approval") == 1
+
+    assert "waits for no approval any more" in desk.approve(OTHER_LEAD)
+    after = desk.services.cluster_states.load(ClusterId(lab))
+    assert after.spec == before.spec
+    assert after.is_going_away is ("create" in words)
+    assert desk.clusters_started == []
+
+
+@pytest.mark.parametrize("limits", [CLUSTER_LIMITS | {"approvals": 2}])
+@pytest.mark.parametrize("words", CHANGES[1:])
+def test_change_of_a_cluster_waits_for_two_and_for_its_price(
+    desk: Desk, lab: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.approve(LEAD)
+    machine = instances.CATALOGUE["m5.2xlarge"]
+    dearer = machine.model_copy(update={"price_per_hour_usd": 3 * machine.price_per_hour_usd})
+    old = desk.shown
+    monkeypatch.setitem(instances.CATALOGUE, machine.name, dearer)
+
+    assert "would buy something else by now" in desk.approve(OTHER_LEAD)
+    assert "the button was of an older plan" in desk.approve(OTHER_LEAD, shown=old)
+    assert f"approved by <@{OTHER_LEAD}>, 1 more needed" in desk.approve(OTHER_LEAD)
+    assert desk.services.cluster_states.load(ClusterId(lab)).awaits_approval
+    assert "is approved" in desk.approve(LEAD)
 
 
 def test_approval_looks_at_the_limits_of_the_month_again(desk: Desk, rules: Path) -> None:
@@ -282,10 +368,12 @@ def test_price_that_goes_up_and_back_is_asked_for_each_time(
     machine = instances.CATALOGUE["m5.2xlarge"]
     dearer = machine.model_copy(update={"price_per_hour_usd": 3 * machine.price_per_hour_usd})
 
+    old = desk.shown
     for now in (dearer, machine, dearer):
         monkeypatch.setitem(instances.CATALOGUE, machine.name, now)
         assert "would buy something else by now" in desk.approve(LEAD)
 
+    assert "the button was of an older plan" in desk.approve(LEAD, shown=old)
     assert desk.started == []
     assert desk.run.price_per_hour_usd > run.price_per_hour_usd
     assert "and asks again" in desk.thread

@@ -160,7 +160,7 @@ def test_home_of_an_approver_has_what_waits_for_them_and_of_nobody_else(
     approve, reject = buttons(slack)["Approve"], buttons(slack)["Reject"]
 
     person.press_in_home(approve, user="U0OTHER")
-    assert "you may not approve runs here" in seen(slack)
+    assert "you may not approve runs and clusters here" in seen(slack)
     assert services.runs.load(run.run_id).phase is RunPhase.AWAITING_APPROVAL
     person.press_in_home(approve, user=LEAD)
     assert "is approved and starts" in seen(slack)

@@ -21,7 +21,14 @@ from bot_world import (
 from pydantic import BaseModel
 from recording_slack import RecordingSlack, Refusal
 
-from bot.actions import OPENS_FORM, ActionId, ClusterButton, CommandButton, RunButton
+from bot.actions import (
+    OPENS_FORM,
+    ActionId,
+    ClusterButton,
+    CommandButton,
+    DecisionButton,
+    RunButton,
+)
 from stationmaster.cli.audit import print_chain
 from stationmaster.domain.audit import Entry, broken_at
 from stationmaster.domain.commands.table import START, TYPED_SUBCOMMANDS
@@ -44,10 +51,19 @@ def rules(set_rules: Any, slack: RecordingSlack) -> Path:
     return set_rules(RULES)
 
 
-def press(person: Person, slack: RecordingSlack, action: ActionId, story: Story, user: str) -> str:
+def press(
+    person: Person,
+    slack: RecordingSlack,
+    action: ActionId,
+    story: Story,
+    user: str,
+    about: str = "",
+) -> str:
     """Press a button of the story's run, or of a kept cluster; returns what the person reads."""
     value: BaseModel = RunButton(run_id=RunId(story.run_id))
     match action:
+        case ActionId.APPROVE | ActionId.REJECT:
+            value = DecisionButton(about=about or story.run_id, shown="")
         case ActionId.EXTEND_CLUSTER | ActionId.DELETE_CLUSTER:
             value = ClusterButton(cluster_id=ClusterId("team-a-0123abcd"))
         case ActionId.TYPE_COMMAND | ActionId.RESUME_COMMAND | ActionId.EDIT_COMMAND:
@@ -116,6 +132,20 @@ def test_no_button_changes_anything_for_who_has_not_the_role(
     said = press(person, slack, action, story, VIEWER)
 
     assert "you may not" in said
+    assert stored() == before
+
+
+@pytest.mark.parametrize("action", [ActionId.APPROVE, ActionId.REJECT])
+def test_nobody_without_the_role_decides_about_a_cluster(
+    person: Person, slack: RecordingSlack, story: Story, cluster: ClusterStory, action: ActionId
+) -> None:
+    cluster.begin()
+    before = stored()
+
+    for user in (VIEWER, OPERATOR, STRANGER):
+        said = press(person, slack, action, story, user, about=cluster.cluster_id)
+        assert "you may not" in said
+
     assert stored() == before
 
 

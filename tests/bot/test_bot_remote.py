@@ -14,7 +14,7 @@ from bot_world import CHANNEL, REGION, Clock, Person, Story, seen, started_workf
 from recording_slack import RecordingSlack
 
 from bot import lambda_handler
-from bot.actions import ActionId, RunButton
+from bot.actions import ActionId, DecisionButton
 from stationmaster.aws.proofs import sign
 from stationmaster.cli.approve import approve
 from stationmaster.domain.bus import LogTail
@@ -195,6 +195,7 @@ def test_start_above_the_limits_waits_for_somebody_else(
     program: Program,
     rules: None,
     person: Person,
+    services: Services,
     settings: Settings,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -204,12 +205,15 @@ def test_start_above_the_limits_waits_for_somebody_else(
     assert (first["awaits_approval"], first["approvers"]) == (True, [LEAD])
     program.become(CI)  # in another session
     with pytest.raises(NotPermitted, match="somebody else decides"):
-        approve(Namespace(run_id=first["run_id"]))
+        approve(Namespace(name=first["run_id"]))
     assert started_workflows(settings) == []
     program.become(OTHER)
-    assert approve(Namespace(run_id=first["run_id"])) == 0
-    value = RunButton(run_id=second["run_id"]).model_dump_json()
-    person.press(ActionId.APPROVE_RUN, value, user=LEAD)
+    assert approve(Namespace(name=first["run_id"])) == 0
+    asked = services.runs.load(second["run_id"]).approval
+    assert asked is not None
+    shown = asked.wish.fingerprint
+    value = DecisionButton(about=second["run_id"], shown=shown).model_dump_json()
+    person.press(ActionId.APPROVE, value, user=LEAD)
     assert set(started_workflows(settings)) == {first["run_id"], second["run_id"]}
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import socket
 import time
+from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
-from bot_world import REGION, Person, Story, seen
+from bot_world import REGION, Person, Story, seen, started_workflows
 from recording_slack import RecordingSlack
 from run_blocks import DENIED, URI
 
@@ -54,6 +55,22 @@ def test_resume_starts_a_run_that_knows_where_it_goes_on(
     assert run.request.command == "/train resume last steps=+40"
     assert f"resumes from {saved.run_id} at step 60" in seen(answer)
     assert f"resumes from `{saved.run_id}` at step 60" in slack.cards[0].seen
+
+
+def test_resume_above_the_limits_asks_for_an_approval(
+    person: Person,
+    services: Services,
+    saved: SavedRun,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path = tmp_path / "rules.json"
+    path.write_text('{"channels": {"*": {"approval": {"usd_per_hour": 0.01}}}}')
+    monkeypatch.setenv("STATIONMASTER_RULES_FILE", str(path))
+
+    assert "waits for an approval" in seen(person.type("resume last steps=+40"))
+    assert only_new(services, saved.run_id).awaits_approval
+    assert started_workflows(services.settings) == []
 
 
 def test_weights_of_a_run_start_another_one(

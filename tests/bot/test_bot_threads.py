@@ -352,9 +352,9 @@ ASKED = Approval(reasons=("r",), wish=WISH, approvers=("U0LEAD",), needed=1, ask
         (phase(RunPhase.FAILED, "r"), SAVED_FAILURE, False),  # it was when its saving began
         (phase(RunPhase.STOPPED), in_phase(RunPhase.STOPPED, stop_requested_by="U0X"), False),
         (phase(RunPhase.STOPPED), in_phase(RunPhase.STOPPED, approval=ASKED), True),
-        (event(ev.ApprovalGiven, user_id="U0LEAD"), running(), True),
-        (event(ev.ApprovalGiven, user_id="U0LEAD"), running(approval=ASKED), False),
-        (event(ev.ApprovalRefused, user_id="U0LEAD"), running(), True),
+        (event(ev.ApprovalDecided, decision="given", user_id="U0LEAD"), running(), True),
+        (event(ev.ApprovalDecided, decision="given"), running(approval=ASKED), False),
+        (event(ev.ApprovalDecided, decision="refused", user_id="U0LEAD"), running(), True),
         (event(ev.ResultsUnsaved, reason="r"), running(), True),
         (event(ev.StopRequested, user_id="U0X"), running(), False),
         (event(ev.SavingRequested, user_id="U0X"), running(), False),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-from stationmaster.domain.approvals import Limits, Wish, approval_for
+from stationmaster.domain.approvals import Decided, Limits, Wish, approval_for
 from stationmaster.domain.audit import FIRST, Entry, broken_at
 from stationmaster.domain.identities import identity_of
 from stationmaster.domain.rules import DELETE_CLUSTER, LOOK, START, STOP, ChannelRules, Role, Rules
@@ -131,8 +132,13 @@ def test_one_approver_counts_once_and_a_fingerprint_sees_what_is_bought() -> Non
     )
 
     assert asked is not None
-    twice = asked.with_one_of("U0LEAD").with_one_of("U0LEAD")
-    assert [twice.is_given, twice.with_one_of("U0OTHER").is_given] == [False, True]
+    stamp: Any = {"event_id": "e", "at": asked.asked_at, "decision": "given"}
+    first, other = (
+        Decided(**stamp, user_id=user, fingerprint=wish.fingerprint) for user in ("U0LEAD", "U0X")
+    )
+    twice = asked.after(first).after(first)
+    assert [twice.is_given, twice.after(other).is_given] == [False, True]
+    assert twice.after(other.model_copy(update={"fingerprint": "of another plan"})) == twice
     others = (
         {"nodes": 3},
         {"usd": 221.0},

@@ -16,12 +16,15 @@ from typing import Annotated, assert_never
 from pydantic import BaseModel, ConfigDict, Field
 
 from stationmaster.domain.aggregate import Bound, State, bounded, repeated
+from stationmaster.domain.approvals import Approval
 from stationmaster.domain.cluster import events as ev
 from stationmaster.domain.cluster.changes import (
     LeftZone,
     Size,
+    asked_or_decided,
     gone_back,
     gone_over,
+    made,
     settled,
     torn_down,
     zone_changed,
@@ -39,11 +42,7 @@ from stationmaster.domain.cluster.leases import (
     requested,
     vacated,
 )
-from stationmaster.domain.cluster.replacements import (
-    Replacement,
-    replaced,
-    replacement_began,
-)
+from stationmaster.domain.cluster.replacements import Replacement, replaced, replacement_began
 from stationmaster.domain.cluster.resources import (
     Resource,
     ResourceStatus,
@@ -93,6 +92,10 @@ class Cluster(State):
     name: str = ""
     requester: Requester | None = None
     """Who keeps it, and in which channel it has a card; None where it goes with its run."""
+    approval: Approval | None = None
+    """What it waits or waited for: before it is made, or before its newest change is."""
+    change: ev.Change | None = None
+    """What `approval` is of; None: the cluster itself."""
     phase: ClusterPhase = ClusterPhase.REQUESTED
     phases: Annotated[list[tuple[ClusterPhase, datetime]], Bound(40, repeated)]
     """When it entered each phase; of one that comes again, the first and the last times stay."""
@@ -171,6 +174,11 @@ class Cluster(State):
     def is_kept(self) -> bool:
         """Whether someone keeps it beyond its runs; it then has a card of its own."""
         return self.requester is not None
+
+    @property
+    def awaits_approval(self) -> bool:
+        """Whether somebody has to agree before it is made, or changed."""
+        return self.approval is not None and self.approval.is_open and not self.is_ending
 
     @property
     def open_leases(self) -> list[Lease]:
@@ -314,6 +322,9 @@ def _changes(cluster: Cluster, event: ClusterEvent) -> dict[str, object]:
             return _kept(cluster, event)
         case ev.PassBegan() | ev.PassFailed() | ev.SizeSettled():
             return _sized(cluster, event)
+        case ev.ApprovalAsked() | ev.ApprovalDecided():
+            asked = (cluster.approval, cluster.change, cluster.keep_until)
+            return asked_or_decided(standing, event, *asked)
         case ev.ZoneGivenUp():
             return zone_changed(standing, event, cluster.given_up_zones, passes=passes)
         case ev.ResourceRequested():
@@ -358,7 +369,8 @@ def _kept(cluster: Cluster, event: ev.KeepEvent) -> dict[str, object]:
     match event:
         case ev.KeepExtended():
             cluster.standing.refuse_going("be kept any longer")
-            return {"keep_until": event.keep_until, "keep_set_at": event.at}
+            kept = {"keep_until": event.keep_until, "keep_set_at": event.at}
+            return kept | made(cluster.approval, cluster.change)
         case ev.KeepEnding():
             return {"keep_warned": event.keep_until}
         case ev.KeepEnded():
@@ -375,7 +387,9 @@ def _sized(cluster: Cluster, event: ev.SizeEvent) -> dict[str, object]:
     match event:
         case ev.PassBegan():
             is_wanted = cluster.is_wanted
-            return gone_over(standing, event, size, passes=passes, is_wanted=is_wanted)
+            began = gone_over(standing, event, size, passes=passes, is_wanted=is_wanted)
+            is_resized = event.nodes != cluster.spec.nodes
+            return began | (made(cluster.approval, cluster.change) if is_resized else {})
         case ev.PassFailed():
             resized = cluster.resizes_from
             return gone_back(standing, event, size, passes=passes, resizes_from=resized)

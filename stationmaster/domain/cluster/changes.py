@@ -12,6 +12,7 @@ from typing import assert_never
 
 from pydantic import BaseModel, ConfigDict
 
+from stationmaster.domain.approvals import Approval
 from stationmaster.domain.cluster import events as ev
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.cluster.spec import ClusterSpec
@@ -96,6 +97,39 @@ def _next_pass(
     began = standing.entered(ClusterPhase.PROVISIONING, at) | size.changed(at, nodes=nodes)
     fresh = {"is_full": False, "reason": "", "plugins": [], "checks": []}
     return began | {"passes": passes + 1, **fresh}
+
+
+def asked_or_decided(
+    standing: Standing,
+    event: ev.ApprovalEvent,
+    asked: Approval | None,
+    change: ev.Change | None,
+    keep_until: datetime | None,
+) -> dict[str, object]:
+    """Return the changes of an event of an approval.
+
+    A new cluster is kept for as long as was asked for, from when it was approved.
+    """
+    if isinstance(event, ev.ApprovalAsked):
+        standing.refuse_going("be changed")
+        return {"approval": event.approval, "change": event.change}
+    if asked is None or standing.is_going_away:
+        return {}
+    after = asked.after(event)
+    changed: dict[str, object] = {"approval": after}
+    if after.is_given and asked.is_open and change is None and keep_until is not None:
+        waited = event.at - standing.phases[0][1]
+        changed |= {"keep_until": keep_until + waited, "keep_set_at": event.at}
+    return changed
+
+
+def made(asked: Approval | None, change: ev.Change | None) -> dict[str, object]:
+    """Return the changes with which what was approved is made, or what waits is replaced."""
+    if asked is None or change is None:
+        return {}
+    if asked.is_open:
+        return {"approval": None, "change": None}
+    return {"change": change.model_copy(update={"is_made": True})}
 
 
 def torn_down(standing: Standing, event: ev.TeardownEvent) -> dict[str, object]:

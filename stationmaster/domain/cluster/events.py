@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from stationmaster.domain.approvals import Approval, Decided
 from stationmaster.domain.cluster.spec import ClusterSpec
 from stationmaster.domain.event import Event, make_event_id
 from stationmaster.domain.ids import ClusterId, EventId, RunId
@@ -43,6 +44,19 @@ class Requester(BaseModel):
     user_id: str
 
 
+class Change(BaseModel):
+    """More of a cluster that exists: one of the two."""
+
+    model_config = ConfigDict(frozen=True)
+
+    user_id: str
+    nodes: int | None = None
+    """The number of training nodes that it is to have."""
+    seconds: int = 0
+    """For how long it is kept beyond its end."""
+    is_made: bool = False
+
+
 class _Event(Event):
     cluster_id: ClusterId
 
@@ -63,6 +77,23 @@ class ClusterRequested(_Event):
     is_full: bool = False
     """Whether every check runs before it is ready, also those that a quick validation leaves out.
     """
+    approval: Approval | None = None
+    """What it waits for before it is made; None for nothing."""
+
+
+class ApprovalAsked(_Event):
+    """A change of the cluster waits for somebody else, or anew; one that waited is replaced."""
+
+    type: Literal["cluster.approval_asked"] = "cluster.approval_asked"
+    approval: Approval
+    change: Change | None
+    """None where the cluster itself asks anew, because its price has changed."""
+
+
+class ApprovalDecided(_Event, Decided):
+    """Somebody else decided about what is asked for, or nobody did in time."""
+
+    type: Literal["cluster.approval_decided"] = "cluster.approval_decided"
 
 
 class ClusterPhaseChanged(_Event):
@@ -313,6 +344,7 @@ LeaseEvent = LeaseRequested | LeaseGranted | LeaseReleased
 KeepEvent = KeepExtended | KeepEnding | KeepEnded | DeletionRequested
 SizeEvent = PassBegan | PassFailed | SizeSettled
 TeardownEvent = TeardownStarted | TeardownCompleted | TeardownFailed
+ApprovalEvent = ApprovalAsked | ApprovalDecided
 
 ClusterEvent = Annotated[
     LeaseEvent
@@ -320,6 +352,7 @@ ClusterEvent = Annotated[
     | SizeEvent
     | ResourceEvent
     | TeardownEvent
+    | ApprovalEvent
     | ClusterRequested
     | ClusterPhaseChanged
     | ClusterPreflightWarned

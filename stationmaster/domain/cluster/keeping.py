@@ -24,7 +24,7 @@ def next_time(cluster: Cluster) -> datetime | None:
 
     A cluster that a run uses at that end goes with the run.
     """
-    if cluster.is_going_away or cluster.keep_until is None:
+    if cluster.is_going_away or cluster.keep_until is None or is_unapproved(cluster):
         return None
     return cluster.keep_until if is_warned(cluster) else warning_time(cluster)
 
@@ -35,7 +35,7 @@ def next_of_window(cluster: Cluster, now: datetime) -> datetime | None:
     At its start nodes are asked for; before its end people are warned and its run is stopped.
     """
     window = cluster.spec.window
-    if window is None or cluster.is_going_away:
+    if window is None or cluster.is_going_away or is_unapproved(cluster):
         return None
     times = (window.starts_at, window.warn_at, window.leave_at)
     return next((at for at in times if at > now), None)
@@ -46,6 +46,18 @@ def awaits_window(cluster: Cluster, now: datetime) -> bool:
     window = cluster.spec.window
     is_untouched = cluster.phase is ClusterPhase.REQUESTED
     return is_untouched and window is not None and now < window.starts_at
+
+
+def is_unapproved(cluster: Cluster) -> bool:
+    """Say whether nothing may be made of it yet, because somebody else has to agree."""
+    is_untouched = cluster.phase is ClusterPhase.REQUESTED
+    return is_untouched and cluster.awaits_approval and cluster.change is None
+
+
+def is_rejected(cluster: Cluster) -> bool:
+    """Say whether the cluster itself is not to be made."""
+    asked = cluster.approval
+    return asked is not None and asked.refused_by is not None and cluster.change is None
 
 
 def is_warned(cluster: Cluster) -> bool:

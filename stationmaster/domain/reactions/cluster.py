@@ -217,10 +217,14 @@ def decide(cluster: Cluster, seen: Seen) -> Reactions:
             return _grant(cluster) or _drain_if_unwanted(cluster, now)
         case ev.ClusterPhaseChanged(phase=ClusterPhase.FAILED, at=now) | ev.KeepEnded(at=now):
             return _drain_if_unwanted(cluster, now)
+        case LookedAfter() | TimeReached() | WorkflowFound() if keeping.is_unapproved(cluster):
+            return ()
         case TimeReached(at=now):
             return _of_keep(cluster, now) + of_window(cluster, now)
         case TeardownBegins() | ev.DeletionRequested():
             return _drain(cluster)
+        case ev.ApprovalDecided():
+            return _drain(cluster) if keeping.is_rejected(cluster) else ()
         case StepBegins():
             return _end_of_work(cluster)
         case RunWaits(run_id):
@@ -268,6 +272,7 @@ _NewsOnly = (
     | ev.ZoneGivenUp
     | ev.ClusterPhaseChanged
     | ev.KeepExtended
+    | ev.ApprovalAsked
     | ev.KeepEnding
     | ev.PassBegan
     | ev.PassFailed

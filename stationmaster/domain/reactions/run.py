@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from stationmaster.domain.approvals import EXPIRES_AFTER, REMINDED_AFTER
+from stationmaster.domain.approvals import EXPIRES_AFTER
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.durations import typed_duration
 from stationmaster.domain.errors import RunStopped, TrainingFailed
@@ -42,7 +42,6 @@ from stationmaster.domain.reactions.restarts import (
     why_failed,
 )
 from stationmaster.domain.reactions.seen import (
-    ApprovalAwaited,
     CapacityLost,
     CardMissing,
     ClusterSeen,
@@ -119,7 +118,6 @@ Seen = (
     | WorkflowFound
     | LeaseFound
     | CardMissing
-    | ApprovalAwaited
     | WorkEnds
 )
 """An event, or a fact that is not recorded."""
@@ -133,11 +131,6 @@ class ProlongWait:
 @dataclass(frozen=True, slots=True)
 class AskCapacity:
     """Ask AWS whether the run's nodes still exist; the answer may be a CapacityLost."""
-
-
-@dataclass(frozen=True, slots=True)
-class RemindApprovers:
-    """Say in the run's thread that it still waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +153,6 @@ Reaction = (
     | StartBackup
     | LookAtBackup
     | RestartJob
-    | RemindApprovers
 )
 Reactions = tuple[Reaction, ...]
 
@@ -188,10 +180,10 @@ def decide(run: Run, seen: Seen, policy: Policy) -> Reactions:
             return conclusion(run, caught, now)
         case WorkflowFailed(sentence):
             return crashed(run, sentence, why_failed(run))
-        case ev.StopRequested() | ev.ApprovalRefused() | ApprovalAwaited() if run.awaits_approval:
-            return _without_approval(run, seen)
-        case ev.ApprovalRefused() | ApprovalAwaited():
-            return ()  # it was approved a moment ago
+        case ev.StopRequested() if run.awaits_approval:
+            return (ChangePhase(RunPhase.STOPPED, stop_reason(run)),)
+        case ev.ApprovalDecided():
+            return _refused(run)
         case WorkflowFound() if run.phase is RunPhase.SAVING:
             return repair_saving(run, seen)
         case WorkflowFound():
@@ -243,9 +235,7 @@ _NewsOnly = (
     | ev.BackupEvent
     | ev.DataEvent
     | ev.RunRequested
-    | ev.ApprovalGiven
     | ev.ApprovalRenewed
-    | ev.ApprovalReminded
     | ev.PhaseChanged
     | ev.ExportEnded
     | ev.PreflightWarned
@@ -281,22 +271,14 @@ def _without_card(run: Run, seen: CardMissing) -> Reactions:
     return (ChangePhase(RunPhase.FAILED, f"nothing was made: {why}; type its command again"),)
 
 
-def _without_approval(
-    run: Run, seen: ev.StopRequested | ev.ApprovalRefused | ApprovalAwaited
-) -> Reactions:
+def _refused(run: Run) -> Reactions:
     """End a run that was not approved, for which nothing was made and no workflow works."""
-    match seen:
-        case ev.StopRequested():
-            return (ChangePhase(RunPhase.STOPPED, stop_reason(run)),)
-        case ev.ApprovalRefused():
-            return (ChangePhase(RunPhase.STOPPED, f"rejected by {seen.user_id}"),)
-    asked = run.approval
-    if asked is None or seen.at - asked.asked_at < REMINDED_AFTER:
-        return ()
-    if seen.at >= asked.expires_at:
-        why = f"nobody approved it within {typed_duration(EXPIRES_AFTER.total_seconds())}"
-        return (ChangePhase(RunPhase.STOPPED, f"{why}; type its command again"),)
-    return () if run.is_reminded else (RemindApprovers(),)
+    if not run.awaits_approval or run.approval is None or run.approval.refused_by is None:
+        return ()  # it was approved, or asks for something else, since a moment ago
+    why = f"nobody approved it within {typed_duration(EXPIRES_AFTER.total_seconds())}"
+    by = run.approval_refused_by
+    reason = f"rejected by {by}" if by else f"{why}; type its command again"
+    return (ChangePhase(RunPhase.STOPPED, reason),)
 
 
 def _after_the_end(run: Run, seen: Seen) -> Reactions:

@@ -76,12 +76,5 @@ class CardMissing:
 
 
 @dataclass(frozen=True, slots=True)
-class ApprovalAwaited:
-    """The reaper looks at a run that waits for an approval."""
-
-    at: datetime
-
-
-@dataclass(frozen=True, slots=True)
 class WorkEnds:
     """The run's workflow no longer needs its cluster, as far as it knows."""

@@ -63,9 +63,6 @@ class Run(State):
     emulated_speed: float | None = None
     approval: Approval | None = None
     """What it waits or waited for before it starts; None for nothing."""
-    approval_refused_by: str = ""
-    is_reminded: bool = False
-    """Whether approvers were reminded."""
     awaits_card: bool = False
     """Whether its workflow starts only once its card is posted."""
     ended_at: datetime | None = None
@@ -154,6 +151,11 @@ class Run(State):
     def awaits_approval(self) -> bool:
         """Whether somebody has to agree before anything is made for it."""
         return self.phase is RunPhase.AWAITING_APPROVAL and not self.is_approved
+
+    @property
+    def approval_refused_by(self) -> str:
+        """Who decided that it does not start; "" for nobody."""
+        return (self.approval.refused_by or "") if self.approval is not None else ""
 
     @property
     def is_approved(self) -> bool:

@@ -111,22 +111,13 @@ def _changes(run: Run, event: RunEvent) -> dict[str, object]:
 def _approval(run: Run, event: ev.ApprovalEvent) -> dict[str, object]:
     if not run.awaits_approval or run.approval is None:
         return {}  # too late: it starts, or has ended
-    match event:
-        case ev.ApprovalGiven():
-            return {"approval": run.approval.with_one_of(event.user_id)}
-        case ev.ApprovalRefused():
-            return {"approval_refused_by": event.user_id}
-        case ev.ApprovalRenewed():
-            return {
-                "approval": event.approval,
-                "is_reminded": False,
-                "price_per_hour_usd": event.price_per_hour_usd,
-                "estimated_cost_usd": event.estimated_cost_usd,
-            }
-        case ev.ApprovalReminded():
-            return {"is_reminded": True}
-        case _:
-            assert_never(event)
+    if not isinstance(event, ev.ApprovalRenewed):
+        return {"approval": run.approval.after(event)}
+    return {
+        "approval": event.approval,
+        "price_per_hour_usd": event.price_per_hour_usd,
+        "estimated_cost_usd": event.estimated_cost_usd,
+    }
 
 
 _JobEvent = (

@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, TypeAdapter
 
-from stationmaster.domain.approvals import Approval
+from stationmaster.domain.approvals import Approval, Decided
 from stationmaster.domain.datasets import Preparation
 from stationmaster.domain.event import Event, make_event_id
 from stationmaster.domain.ids import AttemptId, ClusterId, EventId, RunId
@@ -64,18 +64,10 @@ class RunRequested(_Event):
     """Whether it starts only once its card is posted, which had to wait for Slack."""
 
 
-class ApprovalGiven(_Event):
-    """Somebody else agreed to what the run would buy; `user_id` may be an ARN of IAM."""
+class ApprovalDecided(_Event, Decided):
+    """Somebody else decided whether the run starts, or nobody did in time."""
 
-    type: Literal["run.approved"] = "run.approved"
-    user_id: str
-
-
-class ApprovalRefused(_Event):
-    """Somebody else decided that the run does not start."""
-
-    type: Literal["run.rejected"] = "run.rejected"
-    user_id: str
+    type: Literal["run.approval_decided"] = "run.approval_decided"
 
 
 class ApprovalRenewed(_Event):
@@ -85,12 +77,6 @@ class ApprovalRenewed(_Event):
     approval: Approval
     price_per_hour_usd: float
     estimated_cost_usd: float
-
-
-class ApprovalReminded(_Event):
-    """Nobody has decided for a while."""
-
-    type: Literal["run.approval_reminded"] = "run.approval_reminded"
 
 
 class PhaseChanged(_Event):
@@ -549,7 +535,7 @@ PushEvent = ResultsPushed | ResultsNotPushed
 BackupEvent = BackupStarted | BackupLookedAt | BackupSaved | BackupFailed
 DataEvent = DataReported | DataStaged | DataUnlinked
 
-ApprovalEvent = ApprovalGiven | ApprovalRefused | ApprovalRenewed | ApprovalReminded
+ApprovalEvent = ApprovalDecided | ApprovalRenewed
 
 RunEvent = Annotated[
     RelayEvent

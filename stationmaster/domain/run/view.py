@@ -107,3 +107,22 @@ class ClusterView:
     def is_live(self) -> bool:
         """Whether it exists, or is on its way in or out."""
         return self.cluster.teardown in (TeardownStatus.NOT_STARTED, TeardownStatus.RUNNING)
+
+
+def named(subject: Run | Cluster) -> str:
+    """Name a run or a cluster in a sentence."""
+    return f"run {subject.run_id}" if isinstance(subject, Run) else f"cluster {subject.label}"
+
+
+def channel_of(subject: Run | Cluster) -> str:
+    """Return the channel in which something was asked for; "" of a cluster that nobody keeps."""
+    asked = subject.request if isinstance(subject, Run) else subject.requester
+    return asked.channel_id if asked is not None else ""
+
+
+def asker_of(subject: Run | Cluster) -> str:
+    """Return who has asked for what waits for an approval."""
+    if isinstance(subject, Run):
+        return subject.request.user_id
+    asked = subject.change or subject.requester
+    return asked.user_id if asked is not None else ""
