@@ -84,12 +84,10 @@ def make_change(
     """
     if change.nodes is not None:
         return begin_pass(services, cluster, nodes=change.nodes, user_id=change.user_id, also=also)
-    now, asked = services.now(), cluster.approval
-    is_asked = asked is not None and asked.is_given
-    since = asked.asked_at if asked is not None and is_asked else cluster.version
+    now, until = services.now(), cluster.keep_until
     extended = KeepExtended(
-        **services.cluster_stamp(cluster.cluster_id, "extended", since, change.is_made, at=now),
-        keep_until=max(now, cluster.keep_until or now) + timedelta(seconds=change.seconds),
+        **services.cluster_stamp(cluster.cluster_id, "extended", until, change.seconds, at=now),
+        keep_until=max(now, until or now) + timedelta(seconds=change.seconds),
         user_id=change.user_id,
     )
     cluster = services.cluster_states.record(cluster.cluster_id, [extended], also=also)

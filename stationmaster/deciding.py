@@ -44,26 +44,26 @@ def record_decision(
     of_cluster = services.cluster_stamp(subject.cluster_id, *about)
     decided = cluster_events.ApprovalDecided(**of_cluster, **said)
     cluster = services.cluster_states.record(subject.cluster_id, [decided], also=also)
-    cluster = _begin(services, cluster)
+    cluster = begin_approved(services, cluster)
     follow_up(services, cluster)
     return cluster
 
 
-def _begin(services: Services, cluster: Cluster) -> Cluster:
+def begin_approved(services: Services, cluster: Cluster) -> Cluster:
     """Begin what all have agreed to who have to; nothing twice."""
-    if cluster.approval is None or not cluster.approval.is_given or cluster.is_ending:
+    asked, change = cluster.approval, cluster.change
+    if asked is None or not asked.is_given or cluster.is_ending:
         return cluster
-    if cluster.change is None:
-        start_pass(services, cluster)
-    elif not cluster.change.is_made:
-        return make_change(services, cluster, cluster.change)
+    if change is not None and not change.is_made:
+        return make_change(services, cluster, change)
+    start_pass(services, cluster)  # a new one; later executions were started before
     return cluster
 
 
 def look_at_approval(services: Services, subject: Run | Cluster) -> bool:
     """Remind the approvers of what waits for them, or end its wait; say whether it was due."""
-    if isinstance(subject, Cluster) and subject.change is not None:
-        _begin(services, subject)  # who approved it may have been killed before
+    if isinstance(subject, Cluster) and subject.change is not None and not subject.change.is_made:
+        begin_approved(services, subject)  # who approved it may have been killed before
     asked = subject.approval
     due = asked.due(services.now()) if asked is not None and subject.awaits_approval else None
     if asked is None or due is None:

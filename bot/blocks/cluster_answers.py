@@ -126,10 +126,7 @@ def _with_kubectl(cluster: Cluster, settings: Settings) -> str:
 
 
 def cluster_extended(cluster: Cluster) -> Content:
-    if cluster.awaits_approval:
-        return _changed(cluster, "waits for an approval, and nothing is changed before")
-    text = f"cluster {md.code(cluster.label, 60)} stays: it goes {goes(cluster)}"
-    return Content(text=text, blocks=[section(f"{md.DONE} {text}.")])
+    return _changed(cluster, f"stays: it goes {goes(cluster)}", waits=cluster.awaits_approval)
 
 
 def cluster_deleted(view: ClusterView) -> Content:
@@ -141,16 +138,17 @@ def cluster_deleted(view: ClusterView) -> Content:
 
 
 def cluster_resized(cluster: Cluster) -> Content:
-    if cluster.awaits_approval:
-        return _changed(cluster, "waits for an approval, and nothing is changed before")
     price = md.money(cluster.spec.price_per_hour_usd)
-    return _changed(cluster, f"changes to {parts.machines(cluster.spec)}, {price} an hour")
+    machines = parts.machines(cluster.spec)
+    waits = cluster.awaits_approval
+    return _changed(cluster, f"changes to {machines}, {price} an hour", waits=waits)
 
 
 def cluster_validated(cluster: Cluster) -> Content:
     return _changed(cluster, "runs every check")
 
 
-def _changed(cluster: Cluster, what: str) -> Content:
+def _changed(cluster: Cluster, what: str, *, waits: bool = False) -> Content:
+    what = "waits for an approval, and nothing is changed before" if waits else what
     text = f"cluster {md.code(cluster.label, 60)} {what}; its card follows it"
     return Content(text=text, blocks=[section(f"{md.DONE} {text}.")])
