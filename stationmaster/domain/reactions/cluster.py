@@ -271,11 +271,9 @@ _NewsOnly = (
     ev.ClusterRequested
     | ev.ZoneGivenUp
     | ev.ClusterPhaseChanged
-    | ev.KeepExtended
-    | ev.ApprovalAsked
-    | ev.KeepEnding
-    | ev.PassBegan
-    | ev.PassFailed
+    | ev.KeepEvent
+    | ev.ApprovalEvent
+    | ev.SizeEvent
     | ev.ClusterPreflightWarned
     | ev.ResourceEvent
     | ev.PluginReady
