@@ -154,10 +154,11 @@ def test_finish_that_was_killed_continues(tmp_path: Path) -> None:
     files.mkdir()
     (indexed.target.directory / ".text_document.bin").rename(files / "text_document.bin")
 
-    indexed.finish()
+    first = indexed.finish()
     again = work(tmp_path, spec, vocab_size=100).finish()
 
     assert documents(files / "text_document")[1] == expected([], 98)
+    assert again == first
     assert again.counts["documents"] == 10
 
 
