@@ -31,7 +31,6 @@ from bench.figures import NotHere
 BENCHMARKS: Final = {
     "bot-import": ("bot.measure_import", "CPU of a cold start's imports"),
     "bot-handling": ("bot.measure_handling", "20 warm functions at once"),
-    "long-run": ("long_run.measure_long_run", "a run of a million steps"),
     "critical-path": (
         "critical_path.measure_critical_path",
         "request to first step against what scripts take, simulated",

@@ -3,8 +3,7 @@
 Warm handling is measured as Lambda runs it: one process a function environment, one request at a
 time in each, 20 of them at once, through the shipped handler, with signed requests. The local AWS
 endpoint and a Slack that takes every message are in this process, which answers one call at a time,
-so the wait for its answers says nothing of AWS and Slack. The figure that has a target leaves it
-out; the wall clock with it, and the CPU time of a request, are reported beside it.
+so the wait for its answers says nothing of AWS and Slack, and the figure leaves it out.
 """
 
 from __future__ import annotations
@@ -53,9 +52,6 @@ _SECRET: Final = "a-secret-of-this-benchmark-alone"
 # The workflow itself is no part of answering a command: starting it is.
 _ENDS_AT_ONCE: Final = {"StartAt": "Done", "States": {"Done": {"Type": "Pass", "End": True}}}
 
-_Times = tuple[float, float, float]
-"""Of one handling, in milliseconds: the wall clock without waits, with them, and CPU time."""
-
 
 def measure_import() -> list[Figure]:
     """CPU time of importing the entry point in a new interpreter, less the bare interpreter's.
@@ -84,7 +80,7 @@ def _cpu_ms(code: str) -> float:
 
 
 def measure_handling() -> list[Figure]:
-    """Wall clock and CPU of warm handlings of `/train help`, `status` and a start."""
+    """Wall clock without waits of warm handlings of `/train help`, `status` and a start."""
     figures = []
     with _account() as environment:
         spawn = multiprocessing.get_context("spawn")
@@ -95,17 +91,13 @@ def measure_handling() -> list[Figure]:
             for kind in _HANDLINGS:
                 rounds = functions.map(_handle_many, [kind] * NUM_CONCURRENT)
                 times = [one for handled in rounds for one in handled]
-                own, wall, cpu = zip(*times, strict=True)
                 figures.append(
                     Figure(
                         name=f"bot-handling {kind}, p99 at {NUM_CONCURRENT}",
-                        value=percentile(own, 99),
+                        value=percentile(times, 99),
                         unit="ms",
                         at_most=50,
-                        note=f"of {len(times)}, median {percentile(own, 50):.2f}; CPU median "
-                        f"{percentile(cpu, 50):.2f}, p99 {percentile(cpu, 99):.2f}; with the "
-                        f"emulation's answers median {percentile(wall, 50):.0f}, p99 "
-                        f"{percentile(wall, 99):.0f}",
+                        note=f"of {len(times)}, median {percentile(times, 50):.2f}",
                     )
                 )
     return figures
@@ -203,7 +195,7 @@ def _warm_up(environment: Mapping[str, str], together: Barrier) -> None:
     _Warm.together, _Warm.handler = together, lambda_handler.handler
 
 
-def _handle_many(kind: str) -> list[_Times]:
+def _handle_many(kind: str) -> list[float]:
     """Handle two requests to get warm and then, together with the others, those that count."""
     text, count = _HANDLINGS[kind]
     if kind == "status":
@@ -215,23 +207,17 @@ def _handle_many(kind: str) -> list[_Times]:
     return [_handle(text) for _ in range(count)]
 
 
-def _handle(text: str) -> _Times:
+def _handle(text: str) -> float:
+    """Return how many milliseconds it took, without what was waited for."""
     event = _signed_event(text)
     context = SimpleNamespace(function_name="bot", invoked_function_arn="arn:aws:lambda:bot")
-    wall, cpu, waited = time.perf_counter(), time.process_time(), _Warm.waited_s
+    began = time.perf_counter() - _Warm.waited_s
     answer = _Warm.handler(event, context)
-    wall_ms, cpu_ms, wait_ms = (
-        1000 * (now - before)
-        for now, before in (
-            (time.perf_counter(), wall),
-            (time.process_time(), cpu),
-            (_Warm.waited_s, waited),
-        )
-    )
+    took_s = time.perf_counter() - _Warm.waited_s - began
     shown = json.loads(answer["body"])
     if answer["statusCode"] != 200 or "blocks" not in shown or "went wrong" in shown["text"]:
         raise RuntimeError(f'"/train {text}" was answered with {answer}; expected a 200 and blocks')
-    return wall_ms - wait_ms, wall_ms, cpu_ms
+    return 1000 * took_s
 
 
 def _signed_event(text: str) -> dict[str, Any]:

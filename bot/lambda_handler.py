@@ -22,7 +22,7 @@ from datetime import datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from slack_bolt import App, BoltRequest
+from slack_bolt import App, BoltRequest, BoltResponse
 
 from bot.announcement import Announcer
 from bot.app import create_app, create_outbox
@@ -59,10 +59,13 @@ def handler(event: Json, _context: Any) -> Json:
     with about("request", {}):
         if list(event) == [FIELD]:
             answer = _desk(settings).answer(event[FIELD])
-            is_refused = bool(answer["refused"])
+        elif event.get("routeKey", "").startswith("GET "):
+            from bot.installing import install  # seldom, as above
+
+            answer = _in_gateways_form(install(Services.create(settings), event))
         else:
             answer = _endpoint(settings).answer(event)
-            is_refused = answer["statusCode"] in _REFUSED
+        is_refused = bool(answer.get("refused")) or answer.get("statusCode") in _REFUSED
         figure = Measure.REFUSED_REQUESTS if is_refused else Measure.REQUESTS
         send_figures({figure: 1}, deployment=settings.deployment)
         logger.info("request answered", extra={"status": answer.get("statusCode", "to a program")})
@@ -90,13 +93,7 @@ class Endpoint:
         # Given as fields, because Bolt takes every body with the word "payload" for a click; it
         # trusts the signature of what comes as fields to whoever brings it.
         request = BoltRequest(body=fields, mode="socket_mode")
-        response = self.app.dispatch(request)
-        # As Bolt's own adapter for Lambda, which would import boto3 before the first request.
-        return {
-            "statusCode": response.status,
-            "headers": response.first_headers(),
-            "body": response.body,
-        }
+        return _in_gateways_form(self.app.dispatch(request))
 
 
 @cache
@@ -113,6 +110,12 @@ def _desk(settings: Settings) -> Desk:
 
     services = Services.create(settings)
     return Desk(services, Announcer(services, create_outbox(services)))
+
+
+def _in_gateways_form(response: BoltResponse) -> Json:
+    # As Bolt's own adapter for Lambda, which would import boto3 before the first request.
+    headers = response.first_headers()
+    return {"statusCode": response.status, "headers": headers, "body": response.body}
 
 
 def _refusal(status: int, reason: str) -> Json:

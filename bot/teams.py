@@ -13,7 +13,7 @@ from stationmaster.services import Services
 
 logger = logging.getLogger(f"stationmaster.{__name__}")
 
-Json = dict[str, Any]
+_IDS: Final = ("id", "channel", "channel_id", "user", "user_id", "selected_conversation")
 _NOT_INSTALLED: Final = (
     "this workspace has not installed the app; ask whoever runs it for the address that installs it"
 )
@@ -55,24 +55,14 @@ class InTeam:
         return installed if installed in found.teams else None
 
 
-def _place(team: str, body: Json) -> None:
+def _place(team: str, body: dict[str, Any]) -> None:
     """Put the team into every id of a channel or a person that listeners read."""
-    for holder, key in (
-        (body, "channel_id"),
-        (body, "user_id"),
-        (body.get("channel"), "id"),
-        (body.get("user"), "id"),
-        (body.get("event"), "channel"),
-        (body.get("event"), "user"),
-        *((each, "selected_conversation") for each in _filled(body)),
-    ):
-        if holder and holder.get(key):
-            holder[key] = in_team(team, holder[key])
+    values = ((body.get("view") or {}).get("state") or {}).get("values", {})
+    fields = [field for elements in values.values() for field in elements.values()]
+    for holder in (body, body.get("channel"), body.get("user"), body.get("event"), *fields):
+        for key in _IDS:
+            if holder and isinstance(holder.get(key), str):
+                holder[key] = in_team(team, holder[key])
     for holder, key in ((body.get("user"), "team_id"), (body.get("event"), "user_team")):
         if holder and holder.get(key) == team:  # an organisation's person is no guest
             holder[key] = ""
-
-
-def _filled(body: Json) -> list[Json]:
-    values = ((body.get("view") or {}).get("state") or {}).get("values", {})
-    return [field for elements in values.values() for field in elements.values()]

@@ -11,8 +11,6 @@ from datetime import timedelta
 from typing import Final
 
 from slack_sdk import WebClient
-from slack_sdk.oauth.installation_store import Bot
-from slack_sdk.oauth.token_rotation import TokenRotator
 
 from stationmaster.services import Services
 
@@ -53,26 +51,18 @@ def _rotate(services: Services, team: str) -> None:
     token = found.of(team)
     if token.refresh_token is None or found.client_secret is None or not found.client_id:
         raise ValueError("the Slack secret has a refresh_token, and no client_id or client_secret")
-    rotator = TokenRotator(
+    answer = WebClient(base_url=services.settings.slack_api_url).oauth_v2_access(
         client_id=found.client_id,
         client_secret=found.client_secret.get_secret_value(),
-        client=WebClient(base_url=services.settings.slack_api_url),
+        grant_type="refresh_token",
+        refresh_token=token.refresh_token.get_secret_value(),
     )
-    old = Bot(
-        bot_token=token.bot_token.get_secret_value(),
-        bot_id="",
-        bot_user_id="",
-        bot_refresh_token=token.refresh_token.get_secret_value(),
-        bot_token_expires_at=1,  # that it is due is known here
-        installed_at=services.now().timestamp(),
-    )
-    new = rotator.perform_bot_token_rotation(bot=old)
-    if new is None or not new.bot_refresh_token or not new.bot_token_expires_at:
+    if not (answer["access_token"] and answer["refresh_token"]):
         raise ValueError("Slack gives no bot token for the refresh_token of the secret")
-    kept: dict[str, str | int] = {
-        "bot_token": new.bot_token,
-        "refresh_token": new.bot_refresh_token,
-        "expires_at": int(new.bot_token_expires_at),
+    kept = {
+        "bot_token": answer["access_token"],
+        "refresh_token": answer["refresh_token"],
+        "expires_at": int(services.now().timestamp()) + answer["expires_in"],
     }
-    services.secrets.keep_token(team, kept)
+    services.secrets.keep(team, kept)
     logger.info("bot token rotated", extra={"team": team})

@@ -339,7 +339,7 @@ BOT: Final = Function(
     permissions=_STEP
     | _FOLLOW_UP
     # A cluster is created by command.
-    | {P.SLACK_SECRET, P.HUGGING_FACE_SECRET, P.START_TRAIN, P.START_CLUSTER}
+    | {P.SLACK_SECRET, P.HUGGING_FACE_SECRET, P.START_TRAIN, P.START_CLUSTER, P.SLACK_SECRET_WRITE}
     # A run may go on from what another one has left.
     | {P.INSTANCE_TYPES_READ, P.PREFLIGHT, P.DATASETS_LIST, P.ARTIFACTS_READ}
     # A cluster may use a file system that exists, and an existing EKS cluster.
@@ -425,7 +425,12 @@ READERS: Final = {
     "scheduler_role_arn": {P.CLOCK},
 }
 
-ROUTES: Final = (Route(method="POST", path="/slack/events", function=BOT.name),)
+ROUTES: Final = (
+    Route(method="POST", path="/slack/events", function=BOT.name),
+    # Where browsers install the app in another workspace.
+    Route(method="GET", path="/slack/install", function=BOT.name),
+    Route(method="GET", path="/slack/oauth_redirect", function=BOT.name),
+)
 
 # The notifier reads the table's stream: new events and new states, in order, one shard at a time.
 # A batch that fails is halved until the record that fails is alone, and that one is a dead letter

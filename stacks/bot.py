@@ -105,7 +105,7 @@ class BotStack(cdk.Stack):
                 accept(
                     each,
                     "APIG4",
-                    "Slack signs its requests; the bot verifies signature and age before all else",
+                    "the bot verifies what Slack signs, and of browsers the state that it issued",
                 )
         log_group = logs.LogGroup(
             self,

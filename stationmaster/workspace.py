@@ -15,14 +15,11 @@ if TYPE_CHECKING:
 # Slack takes about 20 of these questions a minute. Who leaves a group keeps its role so long.
 _KEPT: Final = timedelta(minutes=5)
 
-# What Slack says of a token that was rotated since it was read.
-_OLD_TOKEN: Final = ("token_expired", "token_revoked", "invalid_auth")
-
 
 class Workspace:
     """The Slack workspaces; kept while a function is warm.
 
-    `token_of` reads the bot token of a team, "" for the first one.
+    `token_of` reads the bot token of a team, "" for the first one, as it is now.
     """
 
     def __init__(
@@ -31,7 +28,6 @@ class Workspace:
         self._client = client
         self._token_of = token_of
         self._now = now
-        self._tokens: dict[str, str] = {}
         self._members: dict[str, tuple[datetime, frozenset[str]]] = {}
 
     def members(self, group_id: str) -> frozenset[str]:
@@ -45,14 +41,9 @@ class Workspace:
             return members
         from slack_sdk.errors import SlackApiError, SlackClientError
 
-        (team, bare), ask = split(group_id), self._client.usergroups_users_list
+        team, bare = split(group_id)
         try:
-            try:
-                answer = ask(usergroup=bare, token=self._tokens.get(team) or self._new_token(team))
-            except SlackApiError as exc:
-                if exc.response["error"] not in _OLD_TOKEN:
-                    raise
-                answer = ask(usergroup=bare, token=self._new_token(team))
+            answer = self._client.usergroups_users_list(usergroup=bare, token=self._token_of(team))
         except SlackApiError as exc:
             raise _unknown(group_id, str(exc.response["error"])) from exc
         except (SlackClientError, OSError) as exc:
@@ -62,10 +53,6 @@ class Workspace:
         members = frozenset(in_team(team, each) for each in people)
         self._members[group_id] = (self._now(), members)
         return members
-
-    def _new_token(self, team: str) -> str:
-        self._tokens[team] = self._token_of(team)
-        return self._tokens[team]
 
 
 def _unknown(group_id: str, why: str) -> NotPossibleNow:

@@ -47,8 +47,10 @@ class SlackCredentials(BotToken):
     client_id: str = ""
     client_secret: SecretStr | None = None
     """Of the app; both are needed where tokens rotate, and to install it in more teams."""
+    installs: tuple[str, ...] = ()
+    """The other teams that may install the app."""
     team_id: str = ""
-    """The first team; known where there are others."""
+    """The first team; known before there are others."""
     teams: dict[str, BotToken] = Field(default_factory=dict)
     """Of the other teams."""
 
@@ -123,13 +125,10 @@ class Secrets:
         self._slack = None
         return self.slack().of(team).bot_token.get_secret_value()
 
-    def keep_token(self, team: str, token: Mapping[str, str | int], *, first: str = "") -> None:
-        """Write the fields of a team's token, which Slack has given; all others stay.
+    def keep(self, team: str, new: Mapping[str, object]) -> None:
+        """Write fields of a team, such as its token, which Slack has given; all others stay.
 
         It is called in turn (`SlackWriter`), or one could undo another.
-
-        Args:
-            first: the first team, where that is not known yet.
 
         Raises:
             PermanentError, TransientError: it is not written.
@@ -137,10 +136,9 @@ class Secrets:
         with aws_call("keeping a bot token"):
             secret_id = self._slack_secret_id
             fields = json.loads(self._client.get_secret_value(SecretId=secret_id)["SecretString"])
-            (fields.setdefault("teams", {}).setdefault(team, {}) if team else fields).update(token)
+            (fields.setdefault("teams", {}).setdefault(team, {}) if team else fields).update(new)
             if len(fields.get("teams", ())) > MOST_TEAMS:
                 raise PermanentError(f"one deployment serves at most {MOST_TEAMS} more workspaces")
-            fields |= {"team_id": first} if first else {}
             self._client.put_secret_value(SecretId=secret_id, SecretString=json.dumps(fields))
         self._slack = None
 

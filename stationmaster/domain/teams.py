@@ -9,10 +9,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-TEAM: Final = "[TE][A-Z0-9]{2,30}"
-"""A pattern of a team's id."""
-IN_TEAM: Final = f"({TEAM}/)?"
-_PLACED: Final = re.compile(rf"(?:({TEAM})/)?(.*)", re.DOTALL)
+IN_TEAM: Final = "([TE][A-Z0-9]{2,30}/)?"
+"""The pattern of what begins such an id."""
 
 
 def in_team(team: str, slack_id: str) -> str:
@@ -22,9 +20,9 @@ def in_team(team: str, slack_id: str) -> str:
 
 def split(placed_id: str) -> tuple[str, str]:
     """Return the team of an id, "" for the first one, and the id as Slack has it."""
-    match = _PLACED.fullmatch(placed_id)
-    assert match is not None  # every text matches
-    return match[1] or "", match[2]
+    match = re.match(IN_TEAM, placed_id)
+    begin = match[0] if match is not None else ""
+    return begin.removesuffix("/"), placed_id.removeprefix(begin)
 
 
 def is_direct(channel_id: str) -> bool:

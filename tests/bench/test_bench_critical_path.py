@@ -67,12 +67,6 @@ def test_critical_path_leads_through_training_nodes_and_not_through_the_file_sys
         assert longer_scripts_s == scripts_s + 60
 
 
-def test_scripts_make_cluster_and_system_nodes_in_one_go():
-    with_more = {work: MIDDLE[work] + 60 for work in ("ensure-cluster", "ensure-node-group system")}
-
-    assert compare({**MIDDLE, **with_more})[1] == compare(MIDDLE)[1]
-
-
 def test_work_without_a_duration_is_named():
     known = {work: seconds for work, seconds in MIDDLE.items() if work != "install-plugin"}
 

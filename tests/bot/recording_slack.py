@@ -61,6 +61,7 @@ class RecordingSlack:
         self.lacks: set[str] = set()
         # Channels that refuse every call, with Slack's word for why.
         self.lost: dict[str, str] = {}
+        self.installed: dict[str, Any] = {}  # what oauth.v2.access adds
         self.groups: dict[str, list[str]] = {}
         self.when_posted: Callable[[Call], None] = lambda call: None
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler_class())
@@ -175,7 +176,9 @@ class RecordingSlack:
                 return {"view": {**call.arguments["view"], "id": "V1", "hash": "1.a"}}
             case "oauth.v2.access":
                 new = {"access_token": "xoxb-2", "refresh_token": "xoxe-2", "expires_in": 43_200}
-                return {"token_type": "bot", **new}
+                return {"token_type": "bot", **new, **self.installed}
+            case "auth.test":
+                return {"team_id": "T0TEAM"}
             case "usergroups.users.list":
                 return {"users": self.groups[call.arguments["usergroup"]]}
             case _:

@@ -38,6 +38,7 @@ def test_card_is_posted_before_the_run_is_written(person, services, settings, sl
     ("code", "advice"),
     [
         ("not_in_channel", "/invite @Stationmaster"),
+        ("channel_not_found", "/invite @Stationmaster"),
         ("is_archived", "this one is archived"),
         ("restricted_action_read_only_channel", "let an admin allow it"),
     ],

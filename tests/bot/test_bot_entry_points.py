@@ -60,6 +60,7 @@ SCOPES = {
     "conversations_open": ("im:write",),
     "conversations_replies": HISTORY,
     "files_upload_v2": ("files:write",),
+    "oauth_v2_access": (),
     "usergroups_users_list": ("usergroups:read",),
     "views_open": (),
     "views_publish": (),

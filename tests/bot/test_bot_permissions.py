@@ -218,8 +218,6 @@ def test_slack_is_asked_once_in_five_minutes_who_is_in_a_group(
     person: Person, slack: RecordingSlack, story: Story
 ) -> None:
     story.begin()
-    slack.refuse("usergroups.users.list", Refusal(error="token_expired"))  # rotated meanwhile
-
     said = [seen(person.type(f"stop {story.run_id}", user_id=OPERATOR)) for _ in range(3)]
 
     assert [each for each in said if "takes the role approver" not in each] == []

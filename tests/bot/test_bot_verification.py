@@ -40,6 +40,7 @@ def click(url: str) -> dict:
     return {
         "type": "block_actions",
         "team": {"id": TEAM},
+        "enterprise": None,
         "user": {"id": USER},
         "channel": {"id": CHANNEL},
         "response_url": url,

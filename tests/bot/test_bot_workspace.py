@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import pytest
-from bot_world import BOT_TOKEN, SECRET, Clock, Story, TableStream, keep_secret, new_notifier, tell
+from bot_world import Clock, Story, TableStream, new_notifier, tell
 
 from bot.notifier import Notifier
 from bot.socket_mode import connected
@@ -70,16 +70,6 @@ def office(
     with connected(services):
         notifier = new_notifier(services, workspace, clock)
         yield Office(workspace, services, notifier, stream, clock)
-
-
-def test_private_channel_has_runs_once_the_app_is_invited(office: Office) -> None:
-    refused = office.type("/train tiny-llama", PRIVATE_CHANNEL_ID)
-
-    assert "/invite @Stationmaster" in refused
-    assert office.bot.runs.list_recent() == []
-    office.type("/invite @Stationmaster", PRIVATE_CHANNEL_ID)
-    assert "is on its way" in office.type("/train tiny-llama", PRIVATE_CHANNEL_ID)
-    assert len(office.cards(PRIVATE_CHANNEL_ID)) == 1
 
 
 @pytest.mark.parametrize(
@@ -155,16 +145,3 @@ def test_renamed_person_is_found_by_either_name_with_all_that_they_did(office: O
         shown = office.type(f"/train audit @{name}")
         assert shown.count("start runs") == 2
         assert "2 runs" in office.type(f"/train cost @{name} 2026-01")
-
-
-def test_rotated_token_is_read_again_by_the_bot_and_by_the_notifier(office: Office) -> None:
-    office.type("/train tiny-llama")
-    office.slack.rotate_token(f"{BOT_TOKEN}-2")
-    keep_secret(SECRET | {"bot_token": f"{BOT_TOKEN}-2"})
-
-    office.happen(RunPhase.PROVISIONING)
-
-    (card,) = office.cards(HERE)
-    assert "provisioning" in card.text
-    office.type("/train tiny-llama seed=2")
-    assert len(office.bot.runs.list_recent()) == len(office.slack.messages(HERE)) == 2

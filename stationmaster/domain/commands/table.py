@@ -37,6 +37,23 @@ from stationmaster.domain.commands.requests import (
 
 APP_NAME: Final = "Stationmaster"
 COMMAND: Final = "/train"
+# commands: the slash command; chat:write and files:write: cards and loss curves in channels that
+# the app was invited to; *:history: finding an own message again whose posting was not confirmed;
+# app_mentions:read and im:history: commands in threads and in conversations with the app;
+# im:write: direct messages to who wants them, or once a channel is lost; usergroups:read: who has
+# the roles that rules of channels give to user groups.
+BOT_SCOPES: Final = (
+    "app_mentions:read",
+    "commands",
+    "chat:write",
+    "files:write",
+    "channels:history",
+    "groups:history",
+    "im:history",
+    "mpim:history",
+    "im:write",
+    "usergroups:read",
+)
 
 
 class Takes(Enum):

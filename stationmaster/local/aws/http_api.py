@@ -122,6 +122,8 @@ class HttpApi:
         }
         if text is not None:
             event["body"] = text
+        if "cookie" in headers:
+            event["cookies"] = headers.pop("cookie").split("; ")
         if query:
             event["queryStringParameters"] = query
         return event

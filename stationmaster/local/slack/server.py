@@ -175,10 +175,6 @@ class LocalSlack:
         """Show what an earlier start has saved, and save what changes; see `saved_workspace`."""
         saved_workspace.keep(self._endpoint.workspace, saved, base_url=self.url)
 
-    def rotate_token(self, bot_token: str) -> None:
-        """Take this token from now on, and the one before no more."""
-        self._api.bot_token = bot_token
-
 
 def _bind_refusal(exc: OSError, port: int) -> str:
     if exc.errno in (errno.EACCES, errno.EPERM):

@@ -9,7 +9,7 @@ from slack_fixtures import HERE, say, web_client
 
 from bot.blocks.elements import Content, section
 from bot.outbox import Mark, Outbox
-from stationmaster.local.slack import OPERATOR_ID, LocalSlack
+from stationmaster.local.slack import LocalSlack
 
 RUN = "tiny-llama-0123abcd"
 
@@ -59,11 +59,3 @@ def test_find_reads_on_behind_a_full_page(slack: LocalSlack, outbox: Outbox) -> 
         say(slack, "chatter")
 
     assert outbox.find("deep", channel=HERE, since=began) == {"card": ts}
-
-
-def test_direct_conversation_takes_a_card(slack: LocalSlack, outbox: Outbox) -> None:
-    direct = outbox.open_direct(OPERATOR_ID)
-
-    ts = outbox.post(content("here"), channel=direct, mark=Mark(RUN, ["card"]))
-
-    assert [message.ts for message in slack.messages(direct)] == [ts]
