@@ -89,6 +89,8 @@ def _of(hint: Any) -> st.SearchStrategy | None:
         return _of(arguments[0])
     if get_origin(hint) is Literal or (isinstance(hint, type) and issubclass(hint, Enum)):
         return st.sampled_from(arguments or [*hint])
+    if get_origin(hint) is tuple and Ellipsis not in arguments:
+        return st.tuples(*map(_of, arguments))
     if get_origin(hint) is tuple:
         return st.lists(_of(arguments[0]), max_size=9).map(tuple)
     if get_origin(hint) is UnionType:
