@@ -99,17 +99,9 @@ def test_job_of_a_range_trains_with_its_fewest_nodes_and_has_a_pod_for_each_leas
 
 
 def test_job_of_a_range_has_time_to_stop_on_its_fewest_nodes():
-    few, many = (
-        render("llama2-70b", nodes=n, sequence_length="4096", global_batch_size="4096")
-        for n in (1, 8)
-    )
-    ranged = render(
-        "llama2-70b",
-        nodes=8,
-        request={"min_nodes": 1},
-        sequence_length="4096",
-        global_batch_size="4096",
-    )
+    sizes = {"sequence_length": "4096", "global_batch_size": "4096"}
+    few, many = (render("llama2-70b", nodes=n, **sizes) for n in (1, 8))
+    ranged = render("llama2-70b", nodes=8, request={"min_nodes": 1}, **sizes)
 
     grace = [pod_spec(job)["terminationGracePeriodSeconds"] for job in (few, ranged, many)]
     assert grace[0] == grace[1] > grace[2]

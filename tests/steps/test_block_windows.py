@@ -57,10 +57,6 @@ def acquire(booked: Account) -> None:
     acquire_cluster(booked.services, booked.run_id, task_token="token")
 
 
-def come_to(booked: Account, time: object) -> None:
-    booked.late += time - booked.now()
-
-
 def ring(booked: Account) -> list[str]:
     """What Step Functions is asked to do when the clock rings."""
     booked.aws.forget_calls()
@@ -88,7 +84,7 @@ def test_clock_begins_the_cluster_at_the_start_of_the_block(booked: Account):
     acquire(booked)
     assert ring(booked) == []  # too early
 
-    come_to(booked, window(booked).starts_at)
+    booked.come_to(window(booked).starts_at)
 
     assert ring(booked) == ["StartExecution"]
     assert status(booked.cluster, booked) == "RUNNING"
@@ -101,12 +97,12 @@ def test_reaper_leaves_a_run_that_waits_alone_and_begins_it_where_the_clock_was_
     booked: Account,
 ):
     acquire(booked)
-    come_to(booked, window(booked).starts_at - timedelta(hours=1))
+    booked.come_to(window(booked).starts_at - timedelta(hours=1))
     reap(booked.services)
     assert status(booked.cluster, booked) is None
 
     booked.services.schedules.delete(booked.cluster_id)
-    come_to(booked, window(booked).starts_at + timedelta(minutes=1))
+    booked.come_to(window(booked).starts_at + timedelta(minutes=1))
     reap(booked.services)
 
     assert status(booked.cluster, booked) == "RUNNING"
@@ -121,13 +117,13 @@ def test_run_that_is_stopped_while_it_waits_has_made_nothing(booked: Account):
     assert booked.cluster.phase is ClusterPhase.DRAINING
     assert booked.call(begin_teardown)
     assert booked.clock is None
-    come_to(booked, window(booked).starts_at)
+    booked.come_to(window(booked).starts_at)
     assert ring(booked) == []
     assert booked.cluster.resources == {}
 
 
 def test_run_that_comes_late_into_its_block_is_warned_at_once(booked: Account):
-    come_to(booked, window(booked).leave_at - timedelta(minutes=5))
+    booked.come_to(window(booked).leave_at - timedelta(minutes=5))
 
     acquire(booked)
 
@@ -137,7 +133,7 @@ def test_run_that_comes_late_into_its_block_is_warned_at_once(booked: Account):
 
 
 def test_run_that_comes_too_late_into_its_block_is_stopped_and_holds_nothing(booked: Account):
-    come_to(booked, window(booked).leave_at)
+    booked.come_to(window(booked).leave_at)
 
     with pytest.raises(RunStopped, match="stopped because capacity block"):
         acquire(booked)
@@ -147,7 +143,7 @@ def test_run_that_comes_too_late_into_its_block_is_stopped_and_holds_nothing(boo
 
 
 def test_people_are_warned_once_before_the_block_ends(training: Account):
-    come_to(training, window(training).warn_at)
+    training.come_to(window(training).warn_at)
 
     ring(training)
     ring(training)
@@ -161,7 +157,7 @@ def test_people_are_warned_once_before_the_block_ends(training: Account):
 
 @pytest.mark.parametrize("look", [keep_clock, None], ids=["clock", "reaper"])
 def test_run_is_stopped_and_saved_before_its_block_ends(training: Account, look):
-    come_to(training, window(training).leave_at)
+    training.come_to(window(training).leave_at)
 
     if look is None:
         reap(training.services)
@@ -179,7 +175,7 @@ def test_run_is_stopped_and_saved_before_its_block_ends(training: Account, look)
 
 def test_run_that_is_saved_already_is_not_stopped_again(training: Account):
     training.enter(RunPhase.SAVING)
-    come_to(training, window(training).leave_at)
+    training.come_to(window(training).leave_at)
 
     ring(training)
 
@@ -188,7 +184,7 @@ def test_run_that_is_saved_already_is_not_stopped_again(training: Account):
 
 def test_run_that_a_person_has_stopped_stays_stopped_by_that_person(training: Account):
     training.happen(ev.StopRequested, user_id="U1")
-    come_to(training, window(training).leave_at)
+    training.come_to(window(training).leave_at)
 
     ring(training)
 

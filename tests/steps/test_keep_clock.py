@@ -37,10 +37,6 @@ def until(kept: Account) -> datetime:
     return time
 
 
-def come_to(kept: Account, time: datetime) -> None:
-    kept.late += time - kept.now()
-
-
 def ring(kept: Account) -> list[str]:
     """What is sent to the bus, or asked of the scheduler, when the clock rings."""
     kept.aws.forget_calls()
@@ -55,14 +51,14 @@ def test_clock_warns_then_lets_the_cluster_go_and_is_stopped(kept: Account):
     ring(kept)
     assert kept.cluster.version == version, "it is too early"
 
-    come_to(kept, until(kept) - WARN_BEFORE)
+    kept.come_to(until(kept) - WARN_BEFORE)
     ring(kept)
     ring(kept)
     assert [event.keep_until for event in kept.events("cluster.keep_ending")] == [until(kept)]
     assert kept.cluster.phase is ClusterPhase.READY
     assert kept.clock == until(kept)
 
-    come_to(kept, until(kept))
+    kept.come_to(until(kept))
     assert ring(kept) == ["PutEvents"]
     assert kept.cluster.phase is ClusterPhase.DRAINING
     assert kept.call(begin_teardown)
@@ -108,19 +104,18 @@ def test_reaper_sets_a_clock_that_was_lost_and_acts_where_it_is_late(kept: Accou
     assert kept.clock == until(kept) - WARN_BEFORE
 
     kept.services.schedules.delete(kept.cluster_id)
-    come_to(kept, until(kept) + timedelta(hours=1))
+    kept.come_to(until(kept) + timedelta(hours=1))
     kept.aws.forget_calls()
     assert reap(kept.services) == [kept.cluster_id]
     assert kept.cluster.phase is ClusterPhase.DRAINING
     assert ("events", "PutEvents") in kept.aws.calls, "its teardown does not wait for the next one"
-    come_to(kept, kept.now() + timedelta(minutes=15))
+    kept.come_to(kept.now() + timedelta(minutes=15))
     assert reap(kept.services) == [kept.cluster_id]
     assert kept.services.workflows.teardown_status(kept.cluster_id, attempt=1) == "RUNNING"
 
 
 def test_clock_that_cannot_be_set_keeps_nobody_waiting(kept: Account):
-    kept.settings = kept.settings.model_copy(update={"schedule_group": "lost"})
-    kept.restart()
+    kept.set(schedule_group="lost")
     guest = kept.guest("a")
     kept.services.runs.save_task_token(guest.run_id, Wait.CLUSTER, "token")
     kept.happen_to_cluster(cluster_events.LeaseRequested, run_id=guest.run_id, nodes=1)
@@ -152,10 +147,10 @@ def unsaved(kept: Account, name: str = "a", **request: object) -> Account:
 
 def test_cluster_that_only_unsaved_results_hold_goes_at_the_end_of_its_time(kept: Account):
     unsaved(kept)
-    come_to(kept, until(kept) - timedelta(seconds=1))
+    kept.come_to(until(kept) - timedelta(seconds=1))
     assert "PutEvents" not in ring(kept)
 
-    come_to(kept, until(kept))
+    kept.come_to(until(kept))
     assert "PutEvents" in ring(kept)
 
     assert kept.call(begin_teardown)
@@ -165,7 +160,7 @@ def test_cluster_that_only_unsaved_results_hold_goes_at_the_end_of_its_time(kept
 
 def test_keep_of_a_run_whose_results_are_not_saved_begins_when_saving_gives_up(kept: Account):
     unsaved(kept, keep_s=600)
-    come_to(kept, until(kept) - timedelta(seconds=1))
+    kept.come_to(until(kept) - timedelta(seconds=1))
     unsaved(kept, "b", keep_s=600)
 
     kept.late += timedelta(seconds=599)
@@ -178,7 +173,7 @@ def test_cluster_with_unsaved_results_stays_while_another_run_uses_it(kept: Acco
     unsaved(kept)
     other = kept.guest("b", nodes=1)
     acquire_cluster(other.services, other.run_id, task_token="b")
-    come_to(kept, until(kept))
+    kept.come_to(until(kept))
     assert "PutEvents" not in ring(kept)
 
     other.enter(ev.RunPhase.FAILED, reason="for the test")
@@ -189,7 +184,7 @@ def test_cluster_with_unsaved_results_stays_while_another_run_uses_it(kept: Acco
 def test_saving_that_gives_up_when_the_time_is_over_lets_the_cluster_go(kept: Account):
     run = unsaved(kept)
     run.happen(ev.SavingRequested)
-    come_to(kept, until(kept))
+    kept.come_to(until(kept))
     assert "PutEvents" not in ring(kept)
     kept.aws.forget_calls()
 

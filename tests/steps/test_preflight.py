@@ -21,7 +21,6 @@ from stationmaster.domain.run.events import RunPhase
 from stationmaster.preflight import examine
 from stationmaster.preflight.findings import Check, Finding, Severity, lacking, uncertain
 from stationmaster.preflight.subject import DEPLOYMENT, Subject, of_request, of_start
-from stationmaster.services import Services
 from stationmaster.steps.prepare_cluster import prepare_cluster
 from stationmaster.steps.prepare_run import prepare_run
 from tests.support.aws_steps import Account
@@ -50,13 +49,6 @@ class Hub:
             raise self.error
 
 
-def with_settings(account: Account, **values: object) -> Services:
-    """Services of the same account with other settings."""
-    account.settings = account.settings.model_copy(update=values)
-    account.restart()
-    return account.services
-
-
 def test_account_that_has_everything_lacks_nothing(account: Account):
     found = found_of(account, of_request(make_request()))
 
@@ -73,7 +65,7 @@ def test_account_that_has_everything_lacks_nothing(account: Account):
 
 
 def test_questions_are_those_that_the_functions_are_granted(account: Account):
-    with_settings(account, relay_image=f"{REGISTRY}/stationmaster/relay:0.1.0")
+    account.set(relay_image=f"{REGISTRY}/stationmaster/relay:0.1.0")
     account.aws.faults.add("no-vcpu-quota")
     account.aws.forget_calls()
 
@@ -110,7 +102,7 @@ def test_new_account_is_warned_of_builds_on_the_largest_machine(account: Account
 
 
 def test_copies_of_images_that_are_not_in_the_registry_are_lacking(account: Account):
-    with_settings(account, image_copies=f"{REGISTRY}/nowhere")
+    account.set(image_copies=f"{REGISTRY}/nowhere")
 
     found = found_of(account, of_request(make_request()))["images"]
 
@@ -133,7 +125,7 @@ def test_image_that_is_not_in_its_registry_is_lacking(account: Account):
 
     severities = {}
     for image in ("relay:0.1.0", "relay:0.2.0", "other:0.1.0"):
-        with_settings(account, relay_image=f"{REGISTRY}/stationmaster/{image}")
+        account.set(relay_image=f"{REGISTRY}/stationmaster/{image}")
         severities[image] = found_of(account, DEPLOYMENT)["images"][0].severity
 
     assert severities == {
@@ -155,12 +147,12 @@ def test_data_that_may_not_be_read_is_lacking(account: Account):
 def test_secrets_that_nobody_has_filled_in_are_told_from_those_that_are_gone(account: Account):
     for name in ("new-hub", "new-slack"):
         account.aws.client("secretsmanager").create_secret(Name=name)
-    with_settings(account, hugging_face_secret_id="new-hub", slack_secret_id="new-slack")
+    account.set(hugging_face_secret_id="new-hub", slack_secret_id="new-slack")
 
     slack, hub = found_of(account, DEPLOYMENT)["secrets"]
     assert 'secret "new-slack" has no value yet' in slack.message
     assert hub.severity is Severity.INFO
-    with_settings(account, hugging_face_secret_id="gone")
+    account.set(hugging_face_secret_id="gone")
     (hub,) = found_of(account, of_request(make_request()))["secrets"]
     assert 'secret "gone" does not exist' in hub.message
 
@@ -169,7 +161,7 @@ def test_secret_without_its_fields_is_lacking_and_one_without_a_token_is_not(acc
     secrets = account.aws.client("secretsmanager")
     secrets.create_secret(Name="hub", SecretString='{"token": ""}')
     secrets.create_secret(Name="slack", SecretString="{}")
-    with_settings(account, hugging_face_secret_id="hub", slack_secret_id="slack")
+    account.set(hugging_face_secret_id="hub", slack_secret_id="slack")
 
     of_deployment = found_of(account, DEPLOYMENT)["secrets"]
     of_run = found_of(account, of_request(make_request()))["secrets"]
@@ -253,7 +245,7 @@ def test_run_that_has_a_cluster_is_not_looked_at_again(account: Account):
 
 def test_kept_cluster_is_looked_at_before_its_first_resource(account: Account):
     account.keep()
-    with_settings(account, relay_image=f"{REGISTRY}/nowhere:1")
+    account.set(relay_image=f"{REGISTRY}/nowhere:1")
 
     with pytest.raises(PreflightFailed, match=r"the relay image .* is not in its registry"):
         prepare_cluster(account.services, account.cluster_id)
@@ -262,7 +254,7 @@ def test_kept_cluster_is_looked_at_before_its_first_resource(account: Account):
 
 
 def test_run_that_is_not_alone_in_lacking_something_says_how_much(account: Account):
-    with_settings(account, artifacts_bucket="nowhere", relay_image=f"{REGISTRY}/nowhere:1")
+    account.set(artifacts_bucket="nowhere", relay_image=f"{REGISTRY}/nowhere:1")
     account.ask()
 
     with pytest.raises(PreflightFailed, match=r"\(and 1 more: type /train preflight\)"):

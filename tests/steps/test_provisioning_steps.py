@@ -212,8 +212,7 @@ def test_cluster_gets_the_version_that_eks_offers_and_is_paid_for_by_its_support
 
 
 def test_version_that_is_set_and_not_offered_ends_the_workflow_before_the_cluster(account):
-    account.settings = account.settings.model_copy(update={"kubernetes_version": "1.30"})
-    account.restart()
+    account.set(kubernetes_version="1.30")
     account.request()
 
     with pytest.raises(PermanentError, match=r"offers no Kubernetes 1\.30, only 1\.31"):
@@ -227,8 +226,7 @@ GPUS = {"recipe": "llama2-7b", "instance_type": "p5.48xlarge"}
 
 def watched(account: Account, request: dict[str, str] = GPUS, **settings: object) -> None:
     """A cluster of machines with GPUs, of a deployment with these settings."""
-    account.settings = account.settings.model_copy(update=settings)
-    account.restart()
+    account.set(**settings)
     account.request(**request)
     account.finish(ensure_cluster)
 

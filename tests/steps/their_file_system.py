@@ -5,13 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from stationmaster.domain.catalogue.instances import get_instance
-from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.cluster.spec import spec_for_any
-from stationmaster.services import Services
 from tests.support.aws_fixtures import until
 from tests.support.aws_steps import Account
-from tests.support.factories import make_cluster_event
 
 
 class Theirs:
@@ -47,19 +44,7 @@ class Theirs:
 
 def begin(account: Account, theirs: Theirs) -> None:
     """A kept cluster that is to use it, and of which nothing is made."""
-    services: Services = account.services
-    found = services.existing_file_systems.look_up(theirs.file_system_id)
+    found = account.services.existing_file_systems.look_up(theirs.file_system_id)
     instance = get_instance("m5.2xlarge")
     spec = spec_for_any(instance, nodes=2, file_system_gib=1200, existing=found.spec)
-    services.cluster_states.create(
-        make_cluster_event(
-            cl.ClusterRequested,
-            event_id="requested",
-            cluster_id=account.cluster_id,
-            at=account.now(),
-            spec=spec,
-            name=f"lab-{account.cluster_id}",
-            requester=cl.Requester(team_id="T1", channel_id="C1", user_id="U1"),
-        )
-    )
-    account.happen_to_cluster(cl.ClusterPhaseChanged, phase=ClusterPhase.PROVISIONING)
+    account.keep(ClusterPhase.PROVISIONING, spec=spec)

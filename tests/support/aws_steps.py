@@ -89,6 +89,14 @@ class Account:
         """Call from a new process: nothing is known but what is written."""
         self.services = Services(self.settings, now=self.now)
 
+    def set(self, **values: object) -> None:
+        """Change settings, as a deployment does; steps are called from a new process."""
+        self.settings = self.settings.model_copy(update=values)
+        self.restart()
+
+    def come_to(self, time: datetime) -> None:
+        self.late += time - self.now()
+
     def pass_time(self) -> None:
         """Let every limit of a step pass."""
         self.late += timedelta(days=1)

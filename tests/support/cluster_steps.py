@@ -196,11 +196,39 @@ def submitted(account: Account) -> None:
     account.enter(*TO_RUNNING[1:3])
     objects = [suspended(job(account)), *map(without_pods, relay(account))]
     account.services.kubernetes(account.cluster_id).apply(objects)
-    done = {"conditions": [{"type": "Succeeded", "status": "True", "message": "done"}]}
+    mark_job(account, "Succeeded")
+
+
+def mark_job(account: Account, condition: str) -> None:
+    """The run's PyTorchJob comes to a condition, as its operator writes it."""
+    status = {"conditions": [{"type": condition, "status": "True", "message": "m"}]}
     with config.new_client_from_config(config_file=account.settings.kubeconfig) as api:
         client.CustomObjectsApi(api).patch_namespaced_custom_object_status(
-            "kubeflow.org", "v1", NAMESPACE, "pytorchjobs", account.run_id, {"status": done}
+            "kubeflow.org", "v1", NAMESPACE, "pytorchjobs", account.run_id, {"status": status}
         )
+
+
+def objects_of_run(account: Account, kind: str) -> list[dict[str, Any]]:
+    """The run's Jobs or PyTorchJobs."""
+    group, version = {"jobs": ("batch", "v1"), "pytorchjobs": ("kubeflow.org", "v1")}[kind]
+    with config.new_client_from_config(config_file=account.settings.kubeconfig) as api:
+        listed = client.CustomObjectsApi(api).list_namespaced_custom_object(
+            group, version, NAMESPACE, kind, label_selector=f"{LABEL_RUN_ID}={account.run_id}"
+        )
+    return listed["items"]
+
+
+def kubelet_says(account: Account, container: dict[str, Any], **status: Any) -> None:
+    """The kubelet writes this of the containers of both training pods."""
+    usual = {"name": "pytorch", "ready": False, "restartCount": 0, "image": "x", "imageID": ""}
+    gateway = account.services.kubernetes(account.cluster_id)
+    of_job = {LABEL_RUN_ID: account.run_id, LABEL_ROLE: "training"}
+    until(lambda: len(gateway.pods(labels=of_job)) == 2)
+    with config.new_client_from_config(config_file=account.settings.kubeconfig) as api:
+        for pod in gateway.pods(labels=of_job):
+            said = {"containerStatuses": [usual | container], **status}
+            core = client.CoreV1Api(api)
+            core.patch_namespaced_pod_status(pod.name, NAMESPACE, {"status": said})
 
 
 def occupied(account: Account) -> None:

@@ -62,15 +62,6 @@ def upload_hub() -> Iterator[UploadHub]:
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
-            self._answer()
-
-        def do_POST(self) -> None:
-            self._answer()
-
-        def do_PUT(self) -> None:
-            self._answer()
-
-        def _answer(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             path = unquote(urlsplit(self.path).path)
             headers: dict[str, str] = {}
@@ -90,6 +81,8 @@ def upload_hub() -> Iterator[UploadHub]:
             self.send_header("Content-Type", "application/json")
             self.end_headers()
             self.wfile.write(data)
+
+        do_POST = do_PUT = do_GET  # noqa: N815  # the base class looks methods up by these names
 
         def log_message(self, *arguments: object) -> None:
             """Requests are counted by kind."""

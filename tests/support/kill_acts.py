@@ -1,6 +1,6 @@
 """What the cases of kill points do, and what they look at beside the table and the account.
 
-Used by kill_givens, kill_cases and by tests of single steps.
+Used by kill_givens, test_kill_points and by tests of single steps.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What is there when the steps of a kill case are called.
 
-Used by kill_cases and by tests of single steps.
+Used by test_kill_points and by tests of single steps.
 """
 
 from __future__ import annotations

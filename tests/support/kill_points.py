@@ -356,8 +356,7 @@ def with_own_table(account: Account) -> Iterator[Account]:
     """Deleted afterwards: emulated DynamoDB copies what it has at each transaction."""
     name, dynamodb = f"of-{account.run_id}", boto3.client("dynamodb")
     dynamodb.create_table(**table_definition(name))
-    account.settings = account.settings.model_copy(update={"table_name": name})
-    account.restart()
+    account.set(table_name=name)
     try:
         yield account
     finally:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
-from kubernetes import client, config
 
 from stationmaster.domain.errors import JobNotStarted
-from stationmaster.domain.names import LABEL_RUN_ID, NAMESPACE
 from stationmaster.domain.planning.plan import LONGEST_COMMAND
 from stationmaster.domain.results import RunFacts
 from stationmaster.domain.run import events as ev
@@ -20,24 +19,12 @@ from stationmaster.steps.stage_data import stage_data
 from stationmaster.steps.submit_job import submit_job
 from tests.support.aws_fixtures import until
 from tests.support.aws_steps import IDLE, Account
-from tests.support.cluster_steps import (
-    ready_for_job,
-)
+from tests.support.cluster_steps import kubelet_says, objects_of_run, ready_for_job
 from tests.support.factories import TO_RUNNING
 
 SPEED = IDLE
 IMAGE = "registry.example.com/team/trainer:1.0"
 OWN = {"image": IMAGE, "program": ("torchrun", "train.py", "$(HOSTNAME)")}
-
-
-def of_run(account: Account, kind: str) -> list[dict[str, Any]]:
-    """The run's Jobs or PyTorchJobs."""
-    group, version = {"jobs": ("batch", "v1"), "pytorchjobs": ("kubeflow.org", "v1")}[kind]
-    with config.new_client_from_config(config_file=account.settings.kubeconfig) as api:
-        listed = client.CustomObjectsApi(api).list_namespaced_custom_object(
-            group, version, NAMESPACE, kind, label_selector=f"{LABEL_RUN_ID}={account.run_id}"
-        )
-    return listed["items"]
 
 
 def container_of(job: dict[str, Any]) -> dict[str, Any]:
@@ -46,24 +33,11 @@ def container_of(job: dict[str, Any]) -> dict[str, Any]:
     return container
 
 
-def pods(account: Account, api: Any) -> list[Any]:
-    selector = f"{LABEL_RUN_ID}={account.run_id},stationmaster/role=training"
-    return client.CoreV1Api(api).list_namespaced_pod(NAMESPACE, label_selector=selector).items
-
-
 def cannot_pull(account: Account, reason: str, message: str) -> None:
-    """The pods of the job wait for their image, as a kubelet writes it."""
-    waiting = {"name": "pytorch", "ready": False, "restartCount": 0, "image": IMAGE, "imageID": ""}
-    waiting["state"] = {"waiting": {"reason": reason, "message": message}}
+    """The pods of the job wait for their image."""
     scheduled = {"type": "PodScheduled", "status": "True"}
-    with config.new_client_from_config(config_file=account.settings.kubeconfig) as api:
-        until(lambda: len(pods(account, api)) == 2)
-        for pod in pods(account, api):
-            client.CoreV1Api(api).patch_namespaced_pod_status(
-                pod.metadata.name,
-                NAMESPACE,
-                {"status": {"containerStatuses": [waiting], "conditions": [scheduled]}},
-            )
+    state = {"waiting": {"reason": reason, "message": message}}
+    kubelet_says(account, {"image": IMAGE, "state": state}, conditions=[scheduled])
 
 
 def test_image_that_cannot_be_pulled_ends_the_run_in_time_with_its_words(account: Account):
@@ -103,14 +77,11 @@ def test_command_that_never_said_that_it_trains_has_its_results_saved(account: A
     ready_for_job(account, **OWN, overrides={"dataset": "hub:a/b"})
     account.enter(*TO_RUNNING[2:])
 
-    until(
-        lambda: (
-            not save_results(account.services, account.run_id)["ready"] and of_run(account, "jobs")
-        )
-    )
+    save = partial(save_results, account.services, account.run_id)
+    until(lambda: not save()["ready"] and objects_of_run(account, "jobs"))
 
     assert account.run.phase is RunPhase.SAVING
-    (job,) = of_run(account, "jobs")
+    (job,) = objects_of_run(account, "jobs")
     (container,) = job["spec"]["template"]["spec"]["containers"]
     (text,) = [each["value"] for each in container["env"] if each["name"].endswith("_RUN_FACTS")]
     facts = RunFacts.model_validate_json(text)
@@ -130,7 +101,7 @@ def test_command_that_failed_before_all_pods_ran_has_its_logs_saved(account: Acc
 
 
 def staging_container(account: Account) -> dict[str, Any]:
-    (job,) = of_run(account, "jobs")
+    (job,) = objects_of_run(account, "jobs")
     (container,) = job["spec"]["template"]["spec"]["containers"]
     return container
 
@@ -155,12 +126,11 @@ MEGATRON = {"recipe": "megatron-llama3-8b", "instance_type": "p5.48xlarge"}
 
 
 def test_framework_runs_in_its_own_image_of_the_deployment(account: Account):
-    account.settings = account.settings.model_copy(update={"megatron_image": IMAGE})
-    account.restart()
+    account.set(megatron_image=IMAGE)
     ready_for_job(account, **MEGATRON)
 
     submit_job(account.services, account.run_id)
 
-    (job,) = of_run(account, "pytorchjobs")
+    (job,) = objects_of_run(account, "pytorchjobs")
     assert container_of(job)["image"] == IMAGE
     assert container_of(job)["command"][:2] == ["torchrun", "/opt/Megatron-LM/pretrain_gpt.py"]

@@ -39,9 +39,7 @@ def with_token(account: Account, token: str = "hf_writer") -> None:
         secrets.create_secret(Name="huggingface", SecretString=text)
     except secrets.exceptions.ResourceExistsException:
         secrets.put_secret_value(SecretId="huggingface", SecretString=text)
-    settings = {"hugging_face_secret_id": "huggingface"}
-    account.settings = account.settings.model_copy(update=settings)
-    account.restart()
+    account.set(hugging_face_secret_id="huggingface")
 
 
 def saved(account: Account, *, push_to: str = REPOSITORY, reason: str = "") -> Account:

@@ -27,7 +27,6 @@ from tests.support.cluster_steps import (
     job,
     training_nodes,
 )
-from tests.support.factories import make_cluster_event
 from tests.support.kill_acts import finish, of_cluster, sizes
 
 TO_READY = (ClusterPhase.PROVISIONING, ClusterPhase.READY)
@@ -169,16 +168,8 @@ def test_run_on_few_nodes_may_take_as_long_as_they_need(account: Account):
 @pytest.mark.parametrize(("room", "settled"), [(3, (3, None)), (5, (4, None)), (1, (4, 2))])
 def test_range_in_an_eks_cluster_of_others_takes_the_nodes_that_have_room(account, room, settled):
     spec = spec_for(get_recipe("tiny-llama"), nodes=4, min_nodes=2, instance_type="m5.2xlarge")
-    account.services.cluster_states.create(
-        make_cluster_event(
-            cluster_events.ClusterRequested,
-            event_id="requested",
-            cluster_id=account.cluster_id,
-            at=account.now(),
-            spec=spec.model_copy(update={"eks_name": "theirs"}),
-        )
-    )
-    account.happen_to_cluster(cluster_events.ClusterPhaseChanged, phase=ClusterPhase.PROVISIONING)
+    their_spec = spec.model_copy(update={"eks_name": "theirs"})
+    account.keep(ClusterPhase.PROVISIONING, spec=their_spec)
     local = CLUSTERS[account.settings.kubeconfig]
     add_nodes(local, f"room-{account.cluster_id}", {"pool": "room"}, cpu="8", count=room)
     gateway = account.services.kubernetes(account.cluster_id)

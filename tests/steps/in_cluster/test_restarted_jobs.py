@@ -6,18 +6,16 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from kubernetes import client, config
 
 from stationmaster import commands
 from stationmaster.domain.bus import RelayBatch
-from stationmaster.domain.names import NAMESPACE
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.steps.record_events import record_batch
 from stationmaster.steps.save_results import LAST_STEPS_S, save_results
 from tests.support.aws_fixtures import until
 from tests.support.aws_steps import IDLE, Account
-from tests.support.cluster_steps import furnish, running_pod
+from tests.support.cluster_steps import furnish, mark_job, objects_of_run, running_pod
 from tests.support.factories import TO_RUNNING
 
 SPEED = IDLE
@@ -37,14 +35,6 @@ def killed_account(account: Account) -> Account:
     return account
 
 
-def mark_job(account: Account, condition: str) -> None:
-    status = {"conditions": [{"type": condition, "status": "True", "message": "m"}]}
-    with config.new_client_from_config(config_file=account.settings.kubeconfig) as api:
-        client.CustomObjectsApi(api).patch_namespaced_custom_object_status(
-            "kubeflow.org", "v1", NAMESPACE, "pytorchjobs", account.run_id, {"status": status}
-        )
-
-
 def hear(account: Account) -> None:
     """A batch of the relay's without news."""
     at = account.now()
@@ -53,11 +43,7 @@ def hear(account: Account) -> None:
 
 
 def job(account: Account) -> dict[str, Any] | None:
-    with config.new_client_from_config(config_file=account.settings.kubeconfig) as api:
-        listed = client.CustomObjectsApi(api).list_namespaced_custom_object(
-            "kubeflow.org", "v1", NAMESPACE, "pytorchjobs"
-        )
-    found = [each for each in listed["items"] if each["metadata"]["name"] == account.run_id]
+    found = objects_of_run(account, "pytorchjobs")
     return found[0] if found else None
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 import pytest
-from kubernetes import client, config
 
 from stationmaster import commands
 from stationmaster.domain.cluster.events import (
@@ -42,11 +41,11 @@ from stationmaster.steps.submit_job import submit_job
 from stationmaster.steps.verify_released import verify_released
 from stationmaster.steps.verify_results import verify_results
 from tests.support.artifacts_world import BUCKET, SavedRun, save_run
-from tests.support.aws_fixtures import until
 from tests.support.aws_steps import IDLE, Account
 from tests.support.cluster_steps import (
     end_job,
     in_cluster,
+    kubelet_says,
     machine_lost,
     ready_for_job,
     running_pod,
@@ -335,19 +334,6 @@ def test_reaper_saves_again_after_an_hour(trained: Account):
 DIGEST = f"sha256:{'5a' * 32}"
 
 
-def pulled(account: Account, image_id: str) -> None:
-    """The kubelet says which image the training pods run."""
-    gateway = account.services.kubernetes(account.cluster_id)
-    status = {"name": "pytorch", "image": "x", "imageID": image_id, "ready": True}
-    with config.new_client_from_config(config_file=account.settings.kubeconfig) as api:
-        for pod in until(lambda: gateway.pods(labels={"stationmaster/run-id": account.run_id})):
-            client.CoreV1Api(api).patch_namespaced_pod_status(
-                pod.name,
-                NAMESPACE,
-                {"status": {"containerStatuses": [{**status, "restartCount": 0}]}},
-            )
-
-
 @pytest.mark.parametrize(
     ("image_id", "added"),
     [
@@ -362,7 +348,7 @@ def test_result_names_the_image_as_the_registry_had_it_when_pods_ran(
 ):
     ready_for_job(account)
     submit_job(account.services, account.run_id)
-    pulled(account, image_id)
+    kubelet_says(account, {"imageID": image_id})
 
     facts = result_facts(LiveRun(account.services, account.run), outcome=RunPhase.SUCCEEDED)
 
@@ -373,7 +359,7 @@ def test_result_of_an_image_that_was_named_by_its_digest_keeps_it(account: Accou
     image = f"registry.example.com/team/trainer@{DIGEST}"
     ready_for_job(account)
     submit_job(account.services, account.run_id)
-    pulled(account, f"registry.example.com/team/trainer@sha256:{'0b' * 32}")
+    kubelet_says(account, {"imageID": f"registry.example.com/team/trainer@sha256:{'0b' * 32}"})
     run = account.run
     run = run.model_copy(update={"request": run.request.model_copy(update={"image": image})})
 
