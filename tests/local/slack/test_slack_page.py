@@ -201,6 +201,17 @@ def test_page_command_typed_with_autocomplete_gets_an_ephemeral_answer(
     expect(composer).to_have_value("/train tiny-llama nodes=2")
 
 
+def test_page_folds_all_ephemerals_but_the_newest_and_draws_signs(page: Any, demo: Demo) -> None:
+    for text in ("\U0001f6d1 older", "newer"):
+        demo.client.chat_postEphemeral(channel=HERE, user=OPERATOR_ID, text=text)
+    older, newer = by_id(page, "message").nth(0), by_id(page, "message").nth(1)
+    expect(newer.get_by_test_id("text")).to_be_visible()
+    expect(older.get_by_test_id("text")).to_be_hidden()
+    expect(older.locator("svg.sign").first).to_be_visible()
+    older.get_by_role("button", name="Show").click()
+    expect(older.get_by_test_id("text")).to_be_visible()
+
+
 def test_page_card_is_edited_in_place_and_keeps_focus(page: Any, demo: Demo) -> None:
     ts = post_card(demo)
     expect(shown(page, ts)).to_contain_text("step 1 of 60")

@@ -1,7 +1,7 @@
 // One listener for every click on a message: what its data attributes ask for.
 
 import { actionKey } from "/static/blocks.js";
-import { confirm, lightbox, menu, toast } from "/static/dialogs.js";
+import { confirm, lightbox, toast } from "/static/dialogs.js";
 import { act } from "/static/server.js";
 import { HOME, changed, isReply, messagesOf, state } from "/static/state.js";
 
@@ -60,14 +60,9 @@ function find(message, { dataset, parentElement }) {
   return null;
 }
 
-async function press(message, button) {
+function press(message, button) {
   const element = find(message, button);
   if (!element) return;
-  if (element.type === "overflow") {
-    const value = await menu(button, element.options);
-    if (value !== null) deliver(message, button, value);
-    return;
-  }
   if (element.url) window.open(element.url, "_blank", "noopener,noreferrer");
   deliver(message, button, null);
 }

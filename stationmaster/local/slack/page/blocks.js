@@ -3,6 +3,7 @@
 import { chartBlock } from "/static/chart.js";
 import { h, icon } from "/static/dom.js";
 import { mrkdwn, plain, textObject } from "/static/mrkdwn.js";
+import { drawn } from "/static/signs.js";
 import { names, state } from "/static/state.js";
 
 /** The blocks of a message. */
@@ -74,13 +75,7 @@ export function renderElement(element, message) {
         "aria-label": element.accessibility_label,
         dataset: data,
       }, isPending && h("span", { class: "spinner" }), h("span", {}, ...plain(element.text.text))),
-      error && h("span", { class: "bk-error", role: "alert", title: error }, `⚠ ${error}`));
-  }
-  if (element.type === "overflow") {
-    return h("button", {
-      class: "bk-button bk-overflow", type: "button", disabled: isPending,
-      "aria-label": "More actions", "aria-haspopup": "menu", dataset: data,
-    }, icon("dots"));
+      error && h("span", { class: "bk-error", role: "alert", title: error }, drawn(`⚠ ${error}`)));
   }
   if (element.options || element.type.endsWith("_select")) return select(element, isPending, data);
   return h("input", {
@@ -114,7 +109,7 @@ function picture(holder, className) {
   if (!source) {
     // The page loads nothing from elsewhere; the alternative text says what would be here.
     return h("span", { class: `${className} bk-image-elsewhere`, title: holder.image_url || "" },
-      `🖼 ${holder.alt_text}`);
+      holder.alt_text);
   }
   return h("button", { class: `${className} image-button`, type: "button", "aria-label": holder.alt_text,
     dataset: { lightbox: source, alt: holder.alt_text } },
@@ -174,5 +169,5 @@ function richPiece(piece) {
   }
   const style = piece.style || {};
   const tag = style.code ? "code" : style.bold ? "strong" : style.italic ? "em" : style.strike ? "s" : "span";
-  return h(tag, {}, piece.text || "");
+  return h(tag, {}, drawn(piece.text || ""));
 }

@@ -24,7 +24,9 @@ function channelIcon(channel) {
 function replaceIfChanged(slot, version, build) {
   if (slot.dataset.version === version) return;
   slot.dataset.version = version;
+  const focused = [...slot.querySelectorAll("button")].indexOf(document.activeElement);
   slot.replaceChildren(...build());
+  slot.querySelectorAll("button")[focused]?.focus();
 }
 
 /** The top bar: team, connection, act-as switch. */

@@ -1,4 +1,4 @@
-// What comes over the page: confirm dialogs, the lightbox, menus, modal views.
+// What comes over the page: confirm dialogs, the lightbox, modal views.
 
 import { renderElement } from "/static/blocks.js";
 import { h, icon, reconcile } from "/static/dom.js";
@@ -42,20 +42,6 @@ export function lightbox(source, alt) {
         onclick: () => dialog.close() }, icon("close"))),
     h("img", { src: source, alt }));
   open(dialog);
-}
-
-/** Show the options of an overflow element next to its button; resolve to the chosen value. */
-export function menu(button, options) {
-  return new Promise((resolve) => {
-    const place = button.getBoundingClientRect();
-    const dialog = h("dialog", {
-      class: "menu", role: "menu",
-      vars: { "--left": `${place.left}px`, "--top": `${place.bottom + 4}px` },
-    }, ...options.map((option) =>
-      h("button", { type: "button", role: "menuitem", onclick: () => dialog.close(option.value) },
-        ...plain(option.text.text))));
-    open(dialog).addEventListener("close", () => resolve(dialog.returnValue || null));
-  });
 }
 
 /** Say something briefly at the foot of the page. */
@@ -106,6 +92,7 @@ function openView(view) {
   open(entry.dialog).addEventListener("close", () => {
     if (!entry.isTakenDown) act("close", { view_id: view.id });
   });
+  entry.form.querySelector("select, input, textarea")?.focus();
   return entry;
 }
 

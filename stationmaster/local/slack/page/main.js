@@ -79,7 +79,7 @@ function openThread(ts) {
   state.tab = "thread";
   isThreadAtBottom = true;
   changed();
-  threadComposer.input.focus();
+  requestAnimationFrame(() => threadComposer.input.focus()); // drawn by then
 }
 
 function closeThread() {

@@ -38,12 +38,13 @@ function stamp(ts, className = "message-time") {
 }
 
 /** One message; `place` is "channel" or "thread". */
-export function renderMessage(message, { isCompact, place }) {
+export function renderMessage(message, { isCompact, isFolded, place }) {
   const user = state.users.get(message.user);
   const hasReplies = place === "channel" && message.reply_count > 0;
   const classes = ["message"];
   if (isCompact) classes.push("message-compact");
   if (message.is_ephemeral) classes.push("message-ephemeral");
+  if (isFolded) classes.push("message-folded");
   return h("article", {
     class: classes.join(" "),
     dataset: {
@@ -52,7 +53,7 @@ export function renderMessage(message, { isCompact, place }) {
     },
     "aria-label": `${user?.real_name || message.user}, ${clock.format(at(message.ts))}`,
   },
-    message.is_ephemeral && ephemeralLine(message),
+    message.is_ephemeral && ephemeralLine(message, isFolded),
     message.subtype === "thread_broadcast" && place === "channel" &&
       h("div", { class: "message-note" }, icon("reply"), "replied to a thread"),
     h("div", { class: "message-gutter" }, isCompact ? stamp(message.ts, "gutter-time") : avatar(message.user)),
@@ -68,9 +69,11 @@ export function renderMessage(message, { isCompact, place }) {
     toolbar(message, place));
 }
 
-function ephemeralLine(message) {
+function ephemeralLine(message, isFolded) {
   return h("div", { class: "message-note", "data-testid": "ephemeral-note" }, icon("eye"),
     h("span", {}, "Only visible to you"),
+    isFolded && h("span", { class: "message-folded-text" }, ...plain(message.text)),
+    isFolded && h("button", { class: "link-button", type: "button", dataset: { act: "expand" } }, "Show"),
     h("button", { class: "link-button", type: "button", dataset: { act: "dismiss", testid: "dismiss" } },
       "Dismiss"), h("span", { class: "sr-only" }, message.ts));
 }
@@ -137,6 +140,7 @@ function toolbar(message, place) {
 function itemsOf(messages, place) {
   const items = [];
   let before = null;
+  const newestEphemeral = messages.findLast((message) => message.is_ephemeral);
   for (const message of messages) {
     const date = at(message.ts);
     const isNewDay = !before || at(before.ts).toDateString() !== date.toDateString();
@@ -149,12 +153,14 @@ function itemsOf(messages, place) {
     }
     const isCompact = !isNewDay && before.user === message.user && !before.is_ephemeral &&
       !message.is_ephemeral && !before.reply_count && Number(message.ts) - Number(before.ts) < GROUP_S;
+    // What only one person sees would bury the cards that everybody follows.
+    const isFolded = message.is_ephemeral && message !== newestEphemeral && !state.expanded.has(message.ts);
     const busy = [...state.pending].filter((key) => key.includes(message.ts)).join();
     const wrong = [...state.failed].filter(([key]) => key.includes(message.ts)).join();
     items.push({
       key: message.ts,
-      version: [isCompact, busy, wrong, state.expanded.has(message.ts), state.me, JSON.stringify(message)].join("|"),
-      build: () => renderMessage(message, { isCompact, place }),
+      version: [isCompact, isFolded, busy, wrong, state.expanded.has(message.ts), state.me, JSON.stringify(message)].join("|"),
+      build: () => renderMessage(message, { isCompact, isFolded, place }),
     });
     before = message;
   }

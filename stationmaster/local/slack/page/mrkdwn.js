@@ -2,6 +2,7 @@
 
 import { h } from "/static/dom.js";
 import { EMOJI } from "/static/emoji.js";
+import { drawn } from "/static/signs.js";
 
 // A code span of nothing but block elements is a progress bar or a sparkline.
 const METER = /^[\u2580-\u259f\u00b7 ]+$/;
@@ -41,10 +42,10 @@ export function mrkdwn(text, names) {
 
 /** plain_text to nodes: emoji only. */
 export function plain(text, { withEmoji = true } = {}) {
-  if (!withEmoji) return [decode(text)];
-  return text.split(/(:[a-z0-9_+-]+:)/).filter(Boolean).map((piece) => {
+  if (!withEmoji) return drawn(decode(text));
+  return text.split(/(:[a-z0-9_+-]+:)/).filter(Boolean).flatMap((piece) => {
     const name = /^:([a-z0-9_+-]+):$/.exec(piece);
-    return (name && emoji(name[1])) || decode(piece);
+    return (name && emoji(name[1])) || drawn(decode(piece));
   });
 }
 
@@ -101,12 +102,12 @@ function inline(text, names) {
       continue;
     }
     before += rest.slice(0, match.index);
-    if (before) nodes.push(decode(before));
+    nodes.push(...drawn(decode(before)));
     before = "";
     nodes.push(node);
     rest = rest.slice(match.index + match[0].length);
   }
-  if (before + rest) nodes.push(decode(before + rest));
+  nodes.push(...drawn(decode(before + rest)));
   return nodes;
 }
 
@@ -117,7 +118,7 @@ function wrap(tag) {
 function emoji(name) {
   const character = EMOJI[name];
   if (!character) return null;
-  return h("span", { class: "emoji", role: "img", "aria-label": name, title: `:${name}:` }, character);
+  return h("span", { class: "emoji", role: "img", "aria-label": name, title: `:${name}:` }, ...drawn(character));
 }
 
 function link(address, label) {
