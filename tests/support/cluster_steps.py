@@ -397,6 +397,12 @@ def in_cluster(account: Account) -> dict[str, list[str]]:
     }
 
 
+def jobs_of_run(account: Account, *roles: str) -> list[str]:
+    """Those of the roles for which the run has a Job in the cluster."""
+    found = in_cluster(account)[f"/apis/batch/v1/{NAMESPACED}/jobs"]
+    return [role for role in roles if f"{account.run_id}-{role}" in found]
+
+
 def _place(about: dict[str, Any]) -> str:
     return f"{about.get('namespace', '')}/{about['name']}"
 

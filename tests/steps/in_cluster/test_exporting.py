@@ -8,7 +8,6 @@ from stationmaster.commands import stop_run
 from stationmaster.commands.permitting import Actor
 from stationmaster.domain.datasets import Preparation
 from stationmaster.domain.errors import NotPossibleNow
-from stationmaster.domain.names import NAMESPACE
 from stationmaster.domain.reactions.ending import outcome_of
 from stationmaster.domain.run import events as ev
 from stationmaster.rendering.metadata import run_labels
@@ -19,7 +18,7 @@ from tests.support.aws_steps import IDLE, Account
 from tests.support.cluster_steps import (
     MEGATRON,
     end_job,
-    in_cluster,
+    jobs_of_run,
     patch_job,
     read_job,
     running_pod,
@@ -27,7 +26,6 @@ from tests.support.cluster_steps import (
 )
 
 SPEED = IDLE
-JOBS = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
 
 
 @pytest.fixture(name="exporting")
@@ -42,22 +40,16 @@ def saves(account: Account) -> bool:
     return save_results(account.services, account.run_id)["ready"]
 
 
-def jobs(account: Account) -> list[str]:
-    """Those that are about the result."""
-    names = [name.removeprefix(account.run_id) for name in in_cluster(account)[JOBS]]
-    return sorted({"-export", "-save"}.intersection(names))
-
-
 def test_result_of_a_framework_is_saved_after_its_model_was_made(exporting: Account):
-    assert jobs(exporting) == ["-export"]
+    assert jobs_of_run(exporting, "export", "save") == ["export"]
     assert not saves(exporting)
-    assert jobs(exporting) == ["-export"]
+    assert jobs_of_run(exporting, "export", "save") == ["export"]
 
     end_job(exporting, "export", "Complete")
     for _ in range(2):
         assert not saves(exporting)
 
-    assert jobs(exporting) == ["-save"]
+    assert jobs_of_run(exporting, "export", "save") == ["save"]
     (event,) = exporting.events("results.export_ended")
     assert event.reason == ""
 
@@ -103,7 +95,7 @@ def test_export_that_fails_does_not_keep_the_result_from_being_saved(exporting: 
     for _ in range(2):
         assert not saves(exporting)
 
-    assert jobs(exporting) == ["-save"]
+    assert jobs_of_run(exporting, "export", "save") == ["save"]
     (event,) = exporting.events("results.export_ended")
     assert event.reason == f"Job {exporting.run_id}-export failed: the pod failed"
     assert exporting.run.has_unsaved_results
@@ -120,7 +112,7 @@ def test_export_that_does_not_start_in_time_is_given_up_and_the_saver_has_its_ow
     until(lambda: gateway.pods(labels=run_labels(exporting.run_id, "saving")))
     assert not saves(exporting)
 
-    assert jobs(exporting) == ["-save"]
+    assert jobs_of_run(exporting, "export", "save") == ["save"]
     said = exporting.run.export.reason
     assert "-export did not start after 86400 s (limit " in said
     assert " is not scheduled: " in said
@@ -136,7 +128,7 @@ def test_export_whose_pod_was_lost_with_its_node_is_not_given_up_as_never_starte
 
     assert not saves(exporting)
 
-    assert jobs(exporting) == ["-export"]
+    assert jobs_of_run(exporting, "export", "save") == ["export"]
     assert exporting.run.export is None
 
 
@@ -167,7 +159,7 @@ def test_stop_that_arrives_during_the_export_changes_nothing(exporting: Account)
     end_job(exporting, "export", "Complete")
     assert not saves(exporting)
 
-    assert jobs(exporting) == ["-save"]
+    assert jobs_of_run(exporting, "export", "save") == ["save"]
     assert exporting.run.export.reason == ""
     assert outcome_of(exporting.run) is ev.RunPhase.SUCCEEDED
 
@@ -196,5 +188,5 @@ def test_nothing_is_exported_of_other_runs(account: Account, run: dict[str, obje
 
     assert not saves(account)
 
-    assert jobs(account) == ["-save"]
+    assert jobs_of_run(account, "export", "save") == ["save"]
     assert account.run.export is None

@@ -21,14 +21,13 @@ from tests.support.cluster_steps import (
     MEGATRON,
     end_job,
     furnish,
-    in_cluster,
+    jobs_of_run,
     read_job,
     succeeded,
 )
 
 SPEED = IDLE
 REPOSITORY = "lab/tiny"
-JOBS = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
 FILES = {"model/config.json": b"{}"}
 
 
@@ -76,10 +75,6 @@ def pushes(account: Account) -> bool:
     return push(account.services, account.run_id)["ready"]
 
 
-def pushers(account: Account) -> list[str]:
-    return [name for name in in_cluster(account)[JOBS] if name.endswith("-push")]
-
-
 def test_run_that_asked_for_no_push_is_ready_at_once(account: Account):
     saved(account, push_to="")
     account.aws.forget_calls()
@@ -106,7 +101,7 @@ def test_push_is_a_job_of_the_training_image_that_reads_the_model(pushing: Accou
     assert "hf_writer" not in str(job)
     assert len(secret.data) == 1
     assert not pushes(pushing)
-    assert len(pushers(pushing)) == 1
+    assert jobs_of_run(pushing, "push") == ["push"]
 
 
 def test_failed_push_is_recorded_and_the_run_still_succeeds(pushing: Account):
@@ -120,7 +115,7 @@ def test_failed_push_is_recorded_and_the_run_still_succeeds(pushing: Account):
     assert event.reason == f"Job {pushing.run_id}-push failed: the pod failed"
     assert event.repository == REPOSITORY
     assert pushing.run.phase is RunPhase.SUCCEEDED
-    assert pushers(pushing) == []
+    assert jobs_of_run(pushing, "push") == []
 
 
 def test_push_whose_pod_is_gone_is_not_said_to_be_done(pushing: Account):
@@ -175,7 +170,7 @@ def test_model_that_was_made_of_a_frameworks_checkpoint_is_pushed(account: Accou
 
     assert not pushes(account)
 
-    assert pushers(account) == [f"{account.run_id}-push"]
+    assert jobs_of_run(account, "push") == ["push"]
 
 
 def test_run_of_a_framework_without_a_model_pushes_nothing_and_says_why(account: Account):
@@ -184,5 +179,5 @@ def test_run_of_a_framework_without_a_model_pushes_nothing_and_says_why(account:
 
     assert pushes(account)
 
-    assert pushers(account) == []
+    assert jobs_of_run(account, "push") == []
     assert account.run.not_pushed == "no model was made: the training has diverged"

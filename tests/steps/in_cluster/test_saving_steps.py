@@ -45,6 +45,7 @@ from tests.support.aws_steps import IDLE, Account
 from tests.support.cluster_steps import (
     end_job,
     in_cluster,
+    jobs_of_run,
     kubelet_says,
     machine_lost,
     ready_for_job,
@@ -56,7 +57,6 @@ from tests.support.kill_acts import killed
 SPEED = IDLE
 FILES = {"model/config.json": b"{}", "metrics.jsonl": b"{}\n"}
 DENIED = {"Error": "SavingFailed", "Cause": "access is denied"}
-JOBS = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
 PYTORCH_JOBS = f"/apis/kubeflow.org/v1/namespaces/{NAMESPACE}/pytorchjobs"
 VOLUMES = "/api/v1/persistentvolumes"
 
@@ -70,10 +70,6 @@ def trained_account(account: Account) -> Account:
 
 def saves(account: Account, **arguments: object) -> bool:
     return save_results(account.services, account.run_id, **arguments)["ready"]
-
-
-def saver(account: Account) -> list[str]:
-    return [name for name in in_cluster(account)[JOBS] if name == f"{account.run_id}-save"]
 
 
 def bring(account: Account, files: dict[str, bytes] | None = None) -> SavedRun:
@@ -93,7 +89,7 @@ def test_job_that_still_trains_is_deleted_before_its_results_are_saved(trained: 
     assert not saves(trained, error=stop)
 
     assert in_cluster(trained)[PYTORCH_JOBS] == []
-    assert saver(trained) == [f"{trained.run_id}-save"]
+    assert jobs_of_run(trained, "save") == ["save"]
     assert (trained.run.phase, trained.run.reason) == (RunPhase.SAVING, "the loss is nan")
     assert not saves(trained, error=stop)
     end_job(trained, "save", "Complete")
@@ -116,7 +112,7 @@ def test_saving_that_two_executions_start_in_one_moment_is_one_job(trained: Acco
 
     assert not saves(trained)
 
-    assert saver(trained) == [f"{trained.run_id}-save"]
+    assert jobs_of_run(trained, "save") == ["save"]
 
 
 def test_saved_result_is_recorded_once_and_ends_the_hold(trained: Account):
@@ -177,14 +173,14 @@ def test_saving_that_fails_is_recorded_and_can_be_tried_again(trained: Account):
 
     (event,) = trained.events("results.unsaved")
     assert event.reason == "access is denied"
-    assert saver(trained) == []
+    assert jobs_of_run(trained, "save") == []
     commands.save_again(
         trained.services,
         trained.run_id,
         who=commands.Actor(channel_id=trained.run.request.channel_id, user_id="U2"),
     )
     assert not saves(trained)
-    assert saver(trained) == [f"{trained.run_id}-save"]
+    assert jobs_of_run(trained, "save") == ["save"]
     assert trained.services.workflows.train_status(trained.run_id, 2) == "RUNNING"
 
 
@@ -242,7 +238,7 @@ def test_teardown_waits_for_results_that_are_being_saved(trained: Account):
 
     assert not trained.call(release_file_system)
 
-    assert saver(trained) == [f"{trained.run_id}-save"]
+    assert jobs_of_run(trained, "save") == ["save"]
     assert in_cluster(trained)[VOLUMES] == [f"{trained.cluster_id}-fsx"]
     bring(trained)
     verify_results(trained.services, trained.run_id)
