@@ -104,7 +104,8 @@ def test_command_on_ones_own_machine_needs_the_flag_and_an_image_does_not():
     assert start(f"ddp-cpu image={IMAGE}", here).options.image == IMAGE
     assert "runs no images" in str(refused("ddp-cpu image=a.example.com/x:1", here))
     on = replace(here, allows_commands=True)
-    assert start("ddp-cpu command=true venv=/v", on).options.venv == "/v"
+    in_venv = start("ddp-cpu command=true venv=/v", on)
+    assert start(in_venv.words, on).options.venv == "/v"
     assert start("ddp-cpu command=true", replace(here, allows_commands=True)).options.program == (
         "true",
     )
