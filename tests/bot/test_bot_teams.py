@@ -60,7 +60,7 @@ def test_messages_buttons_forms_and_rules_are_those_of_their_workspace(
     other, runs, slack, services, set_rules
 ):
     set_rules({"approvers": [f"{SECOND}/S0LEADS"]}, f"{SECOND}/{CHANNEL}")
-    slack.groups["S0LEADS"] = [USER]
+    slack.groups["S0LEADS"] = ["U0LEAD"]
     other.write("<@U0BOT> status")
     said = slack.of("chat.postEphemeral")[-1]
     assert (said.token, said.arguments["channel"], said.arguments["user"]) == (TOKEN, CHANNEL, USER)
@@ -71,9 +71,9 @@ def test_messages_buttons_forms_and_rules_are_those_of_their_workspace(
     assert {form.token, slack.of("views.update")[-1].token} == {TOKEN}
     stop(other, runs[1], user="U0NOT")
     assert "gives it to <!subteam^S0LEADS>" in slack.responses[-1].seen
-    stop(other, runs[1])
+    stop(other, runs[1], user="U0LEAD")
     assert slack.of("usergroups.users.list")[-1].token == TOKEN
-    assert services.runs.load(runs[1].run_id).stop_requested_by == f"{SECOND}/{USER}"
+    assert services.runs.load(runs[1].run_id).stop_requested_by == f"{SECOND}/U0LEAD"
 
 
 def test_workspace_is_refused_until_it_has_installed_the_app(person, slack):
