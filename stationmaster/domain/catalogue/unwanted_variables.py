@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from stationmaster.domain.catalogue.places import On
-from stationmaster.domain.catalogue.variables import NOT_FOR_NCCL, Severity
+from stationmaster.domain.catalogue.variables import NCCL_GUIDE, NOT_FOR_NCCL, Severity
 
 
 @dataclass(frozen=True)
@@ -22,10 +22,10 @@ class Unwanted:
     """
 
     name: str
-    on: On
-    severity: Severity
     reason: str
-    source: str
+    on: On = On.ANY
+    severity: Severity = "warning"
+    source: str = NCCL_GUIDE
     fix: str = "remove it"
     values: tuple[str, ...] = ()
     allowed: tuple[str, ...] = ()
@@ -35,7 +35,6 @@ class Unwanted:
     """A list variable, and what it holds at most, in lower case, where the row does not hold."""
 
 
-_NCCL: Final = "NVIDIA, NCCL user guide, environment variables"
 _TUNER: Final = "it overrides NCCL's tuner, which knows the machine"
 _OFI: Final = "aws/aws-ofi-nccl, release notes"
 _LIBFABRIC: Final = "libfabric, fi_efa(7)"
@@ -47,12 +46,12 @@ _SLOW: Final = "it costs speed on Hopper and Blackwell"
 _ON: Final = ("1", "true")
 
 UNWANTED: Final = (
-    Unwanted("NCCL_PROTO", On.EFA_WITHOUT_GPUDIRECT, "warning", _TUNER, _NCCL, allowed=("simple",)),
-    Unwanted("NCCL_PROTO", On.EFA_WITH_GPUDIRECT, "warning", _TUNER, _NCCL),
-    Unwanted("NCCL_PROTO", On.EFA_UNKNOWN, "warning", _TUNER, _NCCL, allowed=("simple",)),
-    Unwanted("NCCL_PROTO", On.NO_EFA, "warning", _TUNER, _NCCL),
+    Unwanted("NCCL_PROTO", _TUNER, on=On.EFA_WITHOUT_GPUDIRECT, allowed=("simple",)),
+    Unwanted("NCCL_PROTO", _TUNER, on=On.EFA_WITH_GPUDIRECT),
+    Unwanted("NCCL_PROTO", _TUNER, on=On.EFA_UNKNOWN, allowed=("simple",)),
+    Unwanted("NCCL_PROTO", _TUNER, on=On.NO_EFA),
     *(
-        Unwanted(name, On.ANY, "warning", _TUNER, _NCCL)
+        Unwanted(name, _TUNER)
         for name in (
             "NCCL_ALGO",
             "NCCL_BUFFSIZE",
@@ -63,200 +62,168 @@ UNWANTED: Final = (
             "NCCL_P2P_NVL_CHUNKSIZE",
         )
     ),
-    Unwanted("NCCL_P2P_DISABLE", On.NVLINK, "error", "GPUs lose NVLink", _NCCL, values=_ON),
+    Unwanted("NCCL_P2P_DISABLE", "GPUs lose NVLink", on=On.NVLINK, severity="error", values=_ON),
     Unwanted(
         "NCCL_P2P_DISABLE",
-        On.NO_NVLINK,
-        "warning",
         "GPUs of a node no longer exchange directly",
-        _NCCL,
+        on=On.NO_NVLINK,
         values=_ON,
     ),
-    Unwanted(
-        "NCCL_SHM_DISABLE",
-        On.ANY,
-        "warning",
-        "processes of a node then talk over the network",
-        _NCCL,
-        values=_ON,
-    ),
-    Unwanted("NCCL_IB_*", On.ANY, "warning", "EC2 has no InfiniBand: it does nothing", _NCCL),
+    Unwanted("NCCL_SHM_DISABLE", "processes of a node then talk over the network", values=_ON),
+    Unwanted("NCCL_IB_*", "EC2 has no InfiniBand: it does nothing"),
     Unwanted(
         "NCCL_NET_PLUGIN",
-        On.EFA,
-        "error",
         "without the plugin NCCL cannot use EFA",
-        _NCCL,
+        on=On.EFA,
+        severity="error",
         values=("none",),
     ),
     Unwanted(
         "CUDA_LAUNCH_BLOCKING",
-        On.ANY,
-        "warning",
         "every kernel is waited for; it is for debugging",
-        "PyTorch, CUDA environment variables",
+        source="PyTorch, CUDA environment variables",
         values=_ON,
     ),
     Unwanted(
         "FI_EFA_USE_DEVICE_RDMA",
-        On.EFA_WITH_GPUDIRECT,
-        "error",
         "it turns GPUDirect RDMA off",
-        _LIBFABRIC,
+        on=On.EFA_WITH_GPUDIRECT,
+        severity="error",
+        source=_LIBFABRIC,
         values=("0",),
     ),
     Unwanted(
         "FI_EFA_USE_DEVICE_RDMA",
-        On.EFA_WITH_GPUDIRECT,
-        "info",
         "libfabric 1.18 and aws-ofi-nccl 1.7 set it by themselves",
-        _OFI,
+        on=On.EFA_WITH_GPUDIRECT,
+        severity="info",
+        source=_OFI,
         values=("1",),
         package="ofi",
         since="1.7",
     ),
     Unwanted(
         "FI_EFA_USE_DEVICE_RDMA",
-        On.EFA_UNKNOWN,
-        "warning",
         "it is wrong on g5, g6 and g6e, and set automatically where it is right",
-        _OFI,
+        on=On.EFA_UNKNOWN,
+        source=_OFI,
         values=("1",),
         fix="remove it, or name the instance type with --instance",
     ),
     Unwanted(
         "FI_*",
-        On.NO_EFA,
-        "warning",
         "the container asks for no EFA interface, so libfabric has nothing to use",
-        _LIBFABRIC,
+        on=On.NO_EFA,
+        source=_LIBFABRIC,
         fix="remove it, or ask for vpc.amazonaws.com/efa",
     ),
     Unwanted(
         "FI_EFA_FORK_SAFE",
-        On.ANY,
-        "info",
         "kernels from 5.15 on make it needless: the kernel and libfabric see to it",
-        _LIBFABRIC,
+        severity="info",
+        source=_LIBFABRIC,
     ),
     Unwanted(
         "RDMAV_*",
-        On.ANY,
-        "warning",
         "libfabric does not read it, and rdma-core's copies slow every fork down",
-        "rdma-core, ibv_fork_init(3)",
+        source="rdma-core, ibv_fork_init(3)",
     ),
     Unwanted(
-        "FI_EFA_ENABLE_SHM_TRANSFER", On.ANY, "info", "NCCL's plugin does not use it", _LIBFABRIC
+        "FI_EFA_ENABLE_SHM_TRANSFER",
+        "NCCL's plugin does not use it",
+        severity="info",
+        source=_LIBFABRIC,
     ),
     Unwanted(
         "FI_EFA_SET_CUDA_SYNC_MEMOPS",
-        On.ANY,
-        "warning",
         "only EFA installers before 1.29.1 needed it",
-        _OFI,
+        source=_OFI,
         values=("0",),
         package="efa",
         since="1.29.1",
     ),
-    Unwanted("NCCL_TIMEOUT", On.ANY, "warning", _UNREAD, _NCCL, _TIMEOUTS),
-    Unwanted("TORCH_DISTRIBUTED_TIMEOUT", On.ANY, "warning", _UNREAD, _PYTORCH, _TIMEOUTS),
-    Unwanted("NCCL_SOCKET_TIMEOUT_MS", On.ANY, "warning", _UNREAD, _NCCL, _TIMEOUT),
+    Unwanted("NCCL_TIMEOUT", _UNREAD, fix=_TIMEOUTS),
+    Unwanted("TORCH_DISTRIBUTED_TIMEOUT", _UNREAD, source=_PYTORCH, fix=_TIMEOUTS),
+    Unwanted("NCCL_SOCKET_TIMEOUT_MS", _UNREAD, fix=_TIMEOUT),
     Unwanted(
         "NCCL_NVLS_ENABLE",
-        On.NVLINK,
-        "warning",
         f"{_SLOW}; only a faulty fabric manager (CUDA error 401) calls for it",
-        _NCCL,
+        on=On.NVLINK,
         values=("0",),
     ),
     Unwanted(
-        "NCCL_NVLS_ENABLE",
-        On.NO_NVLINK,
-        "warning",
-        f"{_SLOW} and does nothing elsewhere",
-        _NCCL,
-        values=("0",),
+        "NCCL_NVLS_ENABLE", f"{_SLOW} and does nothing elsewhere", on=On.NO_NVLINK, values=("0",)
     ),
     Unwanted(
         "NCCL_ASYNC_ERROR_HANDLING",
-        On.ANY,
-        "warning",
         "the old name: PyTorch reads TORCH_NCCL_ASYNC_ERROR_HANDLING",
-        _PYTORCH,
+        source=_PYTORCH,
         fix="set TORCH_NCCL_ASYNC_ERROR_HANDLING",
         package="torch",
         since="2.2",
     ),
     Unwanted(
         "NCCL_BLOCKING_WAIT",
-        On.ANY,
-        "warning",
         "the old name: PyTorch reads TORCH_NCCL_BLOCKING_WAIT",
-        _PYTORCH,
+        source=_PYTORCH,
         fix="set TORCH_NCCL_BLOCKING_WAIT, or remove it",
         package="torch",
         since="2.2",
     ),
     Unwanted(
         "TORCH_DISTRIBUTED_DEBUG",
-        On.TRAINING,
-        "warning",
         "DETAIL checks every collective with another one",
-        "PyTorch, torch.distributed, debugging",
+        on=On.TRAINING,
+        source="PyTorch, torch.distributed, debugging",
         values=("detail",),
         fix="remove it, or set INFO",
     ),
     Unwanted(
         "NCCL_DEBUG",
-        On.TRAINING,
-        "info",
         "it writes much in a long run",
-        _NCCL,
+        on=On.TRAINING,
+        severity="info",
         values=("info", "trace"),
         fix="set WARN once the transport is proven, or NCCL_DEBUG_SUBSYS=NET",
         unless=("NCCL_DEBUG_SUBSYS", frozenset({"init", "bootstrap", "env", "net"})),
     ),
     Unwanted(
         "CUDA_DEVICE_MAX_CONNECTIONS",
-        On.WITHOUT_MEGATRON,
-        "warning",
         "it orders kernels for tensor parallelism, and keeps FSDP from overlapping communication",
-        "NVIDIA/Megatron-LM; pytorch/torchtitan, FSDP notes",
+        on=On.WITHOUT_MEGATRON,
+        source="NVIDIA/Megatron-LM; pytorch/torchtitan, FSDP notes",
         values=("1",),
     ),
     Unwanted(
         "LD_PRELOAD",
-        On.GPU,
-        "warning",
         "the preloaded NCCL runs in place of the one that PyTorch carries and was tested with",
-        "aws-samples nccl-tests image, Dockerfile",
+        on=On.GPU,
+        source="aws-samples nccl-tests image, Dockerfile",
         fix="remove it, unless that version is what you want to measure",
     ),
     Unwanted(
         "NCCL_SOCKET_IFNAME",
-        On.HOST_NETWORK,
-        "error",
         'nodes with AL2023 call it ens* or enp*: NCCL ends with "no socket interface found"',
-        "awslabs/awsome-distributed-ai issue 519",
+        on=On.HOST_NETWORK,
+        severity="error",
+        source="awslabs/awsome-distributed-ai issue 519",
         values=("eth0", "eth", "=eth0"),
         fix=f"set {NOT_FOR_NCCL}",
     ),
     Unwanted(
         "NCCL_SOCKET_IFNAME",
-        On.HOST_NETWORK,
-        "warning",
         "bridges and Pod Identity's link-local interface are left, on which peers do not answer",
-        "aws-samples/aws-do-eks pull request 54",
+        on=On.HOST_NETWORK,
+        source="aws-samples/aws-do-eks pull request 54",
         values=("^lo", "^lo,docker", "^docker,lo", "^docker0,lo", "^lo,docker0"),
         fix=f"set {NOT_FOR_NCCL}",
     ),
     Unwanted(
         "NCCL_SOCKET_IFNAME",
-        On.POD_NETWORK,
-        "error",
         "a pod's only interface is eth0, and this excludes it",
-        "awslabs/awsome-distributed-ai issue 519",
+        on=On.POD_NETWORK,
+        severity="error",
+        source="awslabs/awsome-distributed-ai issue 519",
         values=("^eth", "^eth0", "^lo,eth0", "^lo,eth", "^docker0,lo,eth", "^lo,docker0,eth0"),
         fix=f"set {NOT_FOR_NCCL}",
     ),

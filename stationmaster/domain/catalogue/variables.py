@@ -13,6 +13,7 @@ from typing import Final, Literal
 from stationmaster.domain.catalogue.places import Machine, On, holds
 
 Severity = Literal["error", "warning", "info"]
+NCCL_GUIDE: Final = "NVIDIA, NCCL user guide, environment variables"
 
 # Loopback, bridges and the link-local interface of Pod Identity: a TCP fallback that picks one of
 # them hangs instead of failing.
@@ -36,7 +37,7 @@ class Wanted:
     value: str
     on: On
     reason: str
-    source: str
+    source: str = NCCL_GUIDE
     missing: Severity | None = None
     other: Severity | None = None
     accepted: tuple[str, ...] = ()
@@ -56,14 +57,12 @@ WANTED: Final = (
         "WARN",
         On.NO_EFA,
         "INFO and TRACE write much in a long run; WARN shows what fails",
-        "NVIDIA, NCCL user guide, environment variables",
     ),
     Wanted(
         "NCCL_DEBUG",
         "INFO",
         On.EFA,
         "only with INFO does NCCL say whether it uses EFA, and how many interfaces",
-        "NVIDIA, NCCL user guide, environment variables",
     ),
     # In NCCL and aws-ofi-nccl, the lines with the provider, the number of interfaces and each
     # channel's transport are of INIT and NET; what NET leaves out are the ends of communicators.
@@ -163,7 +162,6 @@ WANTED: Final = (
         "1",
         On.EFA_WITHOUT_GPUDIRECT,
         "without NVLink, GPUs of a node exchange faster with the copy engine",
-        "NVIDIA, NCCL user guide, environment variables",
         missing="info",
     ),
 )
