@@ -208,25 +208,27 @@ def _pretraining(
     training = {
         "steps": 100,
         "global_batch_size": 64,
+        "sequence_length": min(8192, model.context_length),
         "learning_rate": 1e-4,
         "min_learning_rate": 1e-5,
         "warmup_steps": 10,
         "weight_decay": 0.2,
-        "activation_checkpointing": "full",
+        "activation_checkpointing": "selective",
         "compile": True,
         "checkpoint_every": 50,
         "eval_every": 50,
         "eval_samples": 64,
         "dataset": "c4",
         "tokenizer": model.repository,
+        **keys,
     }
     return _with_smoke(
         Recipe(
             name=name,
             framework="fsdp",
-            summary=summary.format(keys["sequence_length"]),
+            summary=summary.format(training["sequence_length"]),
             model=model,
-            training=LanguageTraining(**training | keys),
+            training=LanguageTraining(**training),
             default_instance=instance,
             default_nodes=nodes,
             file_system_gib=file_system[0],
@@ -235,86 +237,40 @@ def _pretraining(
     )
 
 
+# A checkpoint of 828 GB (Llama 2 70B) takes 3 minutes.
+_LARGE: Final[dict[str, Any]] = {
+    "nodes": 4,
+    "file_system": (4800, 1000),
+    "steps": 30,
+    "checkpoint_every": 15,
+    "eval_every": 10,
+}
+_SMALL: Final[dict[str, Any]] = {"file_system": (1200, 250)}
+_FULL: Final[dict[str, Any]] = {"activation_checkpointing": "full"}
+_LONG: Final[dict[str, Any]] = {"sequence_length": 32768, "steps": 200, "seed": 42}
 _PRETRAINING: Final = (
-    _pretraining(
-        "llama2-7b",
-        _LLAMA2_7B,
-        "p4d.24xlarge",
-        sequence_length=4096,
-        activation_checkpointing="selective",
-    ),
-    _pretraining(
-        "llama2-13b", _LLAMA2_13B, "p4d.24xlarge", sequence_length=4096, steps=50, eval_every=25
-    ),
-    _pretraining(
-        "llama2-70b",
-        _LLAMA2_70B,
-        "p5.48xlarge",
-        nodes=4,
-        sequence_length=4096,
-        file_system=(4800, 1000),  # a checkpoint of 828 GB in 3 minutes
-        steps=30,
-        checkpoint_every=15,
-        eval_every=10,
-    ),
-    _pretraining(
-        "llama3.1-8b",
-        _LLAMA31_8B,
-        "p5.48xlarge",
-        sequence_length=8192,
-        activation_checkpointing="selective",
-        steps=50,
-        eval_every=25,
-    ),
-    _pretraining(
-        "llama3.1-70b",
-        _LLAMA31_70B,
-        "p5en.48xlarge",
-        nodes=4,
-        sequence_length=8192,
-        # With whole sequences only full checkpointing fits, and a step takes a third longer; with
-        # two parts memory would be tight.
-        activation_checkpointing="selective",
-        context_parallel=4,
-        file_system=(4800, 1000),
-        steps=30,
-        checkpoint_every=15,
-        eval_every=10,
-    ),
-    _pretraining(
-        "llama3.2-1b",
-        _LLAMA32_1B,
-        "g5.12xlarge",
-        sequence_length=8192,
-        activation_checkpointing="selective",
-        file_system=(1200, 250),
-    ),
-    _pretraining(
-        "llama3.2-3b",
-        _LLAMA32_3B,
-        "g6e.12xlarge",
-        sequence_length=8192,
-        activation_checkpointing="selective",
-        file_system=(1200, 250),
-    ),
+    _pretraining("llama2-7b", _LLAMA2_7B, "p4d.24xlarge"),
+    _pretraining("llama2-13b", _LLAMA2_13B, "p4d.24xlarge", steps=50, eval_every=25, **_FULL),
+    _pretraining("llama2-70b", _LLAMA2_70B, "p5.48xlarge", **_LARGE, **_FULL),
+    _pretraining("llama3.1-8b", _LLAMA31_8B, "p5.48xlarge", steps=50, eval_every=25),
+    # With whole sequences only full checkpointing fits, and a step takes a third longer; with two
+    # parts memory would be tight.
+    _pretraining("llama3.1-70b", _LLAMA31_70B, "p5en.48xlarge", context_parallel=4, **_LARGE),
+    _pretraining("llama3.2-1b", _LLAMA32_1B, "g5.12xlarge", **_SMALL),
+    _pretraining("llama3.2-3b", _LLAMA32_3B, "g6e.12xlarge", **_SMALL),
     _pretraining(
         "mixtral-8x7b",
         _MIXTRAL_8X7B,
         "p5.48xlarge",
         nodes=4,
         summary="FSDP, 8 experts, {:,} tokens",
-        sequence_length=32768,
-        # With whole sequences only full checkpointing fits, and a step takes a third longer.
-        # Sharing experts as well would free little here, and all wait for the busiest rank.
-        activation_checkpointing="selective",
+        # As for llama3.1-70b. Sharing experts as well would free little here, and all wait for the
+        # busiest rank.
         context_parallel=8,
         file_system=(4800, 250),
-        steps=200,
-        seed=42,
+        **_LONG,
     ),
-    _pretraining(
-        "mathstral-7b", _MATHSTRAL_7B, "p5.48xlarge", sequence_length=32768, steps=200, seed=42
-    ),
+    _pretraining("mathstral-7b", _MATHSTRAL_7B, "p5.48xlarge", **_LONG, **_FULL),
 )
 
 # Three passes over about 64 packed steps, the rate decayed by 0.85 after each, as the public

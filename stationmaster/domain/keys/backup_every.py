@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 from stationmaster.domain.durations import (
     nearest_duration,
@@ -12,7 +12,7 @@ from stationmaster.domain.durations import (
     typed_duration,
 )
 from stationmaster.domain.errors import BadCommand
-from stationmaster.domain.keys.key import Family, Key, Part, Start, Typed, part
+from stationmaster.domain.keys.key import Family, Key, Part, Start, Typed
 from stationmaster.domain.keys.own_code import Option as OwnCode
 from stationmaster.domain.keys.own_code import refuse_with_framework
 from stationmaster.domain.planning.plan import Plan
@@ -31,6 +31,12 @@ def _usual(value: str) -> str:
     return typed_duration(max(SHORTEST_S, seconds))
 
 
+def _typed(own: Any) -> str | None:
+    if own.backup_every_s == USUAL_S:
+        return None
+    return _NEVER if own.backup_every_s is None else typed_duration(own.backup_every_s)
+
+
 BACKUP_EVERY: Final = Key(
     name="backup_every",
     help="while it trains, the newest checkpoint goes to the artifacts bucket this often, from "
@@ -40,6 +46,7 @@ BACKUP_EVERY: Final = Key(
     meant=respelled,
     usual=lambda value, *_: _usual(value),
     is_resumed=True,
+    typed=_typed,
 )
 
 
@@ -84,15 +91,4 @@ def note(start: Start, plan: Plan) -> Iterable[str]:
     )
 
 
-def typed(options: Part) -> dict[str, str | None]:
-    """Write the time where it is not the usual one."""
-    return {BACKUP_EVERY.name: _typed(part(options, Option))}
-
-
-def _typed(own: Option) -> str | None:
-    if own.backup_every_s == USUAL_S:
-        return None
-    return _NEVER if own.backup_every_s is None else typed_duration(own.backup_every_s)
-
-
-FAMILY: Final = Family(keys=(BACKUP_EVERY,), read=read, typed=typed, refuse=refuse, note=note)
+FAMILY: Final = Family(keys=(BACKUP_EVERY,), read=read, refuse=refuse, note=note)

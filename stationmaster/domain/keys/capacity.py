@@ -8,13 +8,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 from stationmaster.domain.cluster.spec import LEAVE_S, Reservation
 from stationmaster.domain.durations import moment
 from stationmaster.domain.errors import BadCommand, BadParameter, NotPossibleNow
 from stationmaster.domain.keys import eks_cluster, file_system, kept_cluster, machines
-from stationmaster.domain.keys.key import Family, Key, Part, Start, Typed, part
+from stationmaster.domain.keys.key import Family, Key, Part, Start, Typed
 from stationmaster.domain.keys.questions import FoundReservation
 from stationmaster.domain.planning.cost import NodeSource, stop_deadline
 from stationmaster.domain.planning.plan import Plan
@@ -40,6 +40,12 @@ def _meant(value: str) -> str | None:
     return _ON_DEMAND if lowered in ("ondemand", _ON_DEMAND) else None
 
 
+def _typed(own: Any) -> str | None:
+    if own.reservation is None:
+        return _SPOT if own.is_spot else None
+    return f"{_BLOCK if own.is_prepaid else _RESERVATION}{own.reservation.reservation_id}"
+
+
 CAPACITY: Final = Key(
     name="capacity",
     help="on-demand, spot, odcr:ID for the instances of an on-demand capacity reservation, or "
@@ -49,6 +55,7 @@ CAPACITY: Final = Key(
     choices=(_ON_DEMAND, _SPOT),
     meant=_meant,
     turn=4,
+    typed=_typed,
 )
 
 
@@ -237,15 +244,4 @@ def _hours(hours: float) -> str:
     return f"{math.floor(hours * 10) / 10:g} hours"
 
 
-def typed(options: Part) -> dict[str, str | None]:
-    """Write it; nothing for instances on demand."""
-    return {CAPACITY.name: _typed(part(options, Option))}
-
-
-def _typed(own: Option) -> str | None:
-    if own.reservation is None:
-        return _SPOT if own.is_spot else None
-    return f"{_BLOCK if own.is_prepaid else _RESERVATION}{own.reservation.reservation_id}"
-
-
-FAMILY: Final = Family(keys=(CAPACITY,), read=read, typed=typed, refuse=refuse, note=note)
+FAMILY: Final = Family(keys=(CAPACITY,), read=read, refuse=refuse, note=note)

@@ -8,7 +8,7 @@ from typing import Final
 
 from stationmaster.domain.errors import BadCommand
 from stationmaster.domain.keys import kept_cluster
-from stationmaster.domain.keys.key import Family, Key, Part, Start, Typed, part
+from stationmaster.domain.keys.key import Family, Key, Part, Start, Typed
 from stationmaster.domain.planning.cost import CAPACITY_S, CLUSTER_S, PLUGINS_S
 from stationmaster.domain.planning.plan import Plan
 
@@ -34,6 +34,7 @@ CLUSTER: Final = Key(
     meant=_meant,
     turn=4,
     is_resumed=True,
+    typed=lambda options: f"{_PREFIX}{options.eks_name}" if options.eks_name else "",
 )
 
 
@@ -95,10 +96,4 @@ def plan_of_guest(plan: Plan, eks_name: str) -> Plan:
     )
 
 
-def typed(options: Part) -> dict[str, str | None]:
-    """Write the name."""
-    name = part(options, Option).eks_name
-    return {CLUSTER.name: f"{_PREFIX}{name}" if name else None}
-
-
-FAMILY: Final = Family(keys=(CLUSTER,), read=read, typed=typed, refuse=refuse, note=note)
+FAMILY: Final = Family(keys=(CLUSTER,), read=read, refuse=refuse, note=note)

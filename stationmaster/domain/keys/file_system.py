@@ -10,7 +10,7 @@ from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.cluster.spec import FileSystemSpec, with_file_system
 from stationmaster.domain.errors import BadCommand, BadParameter
 from stationmaster.domain.keys import eks_cluster, kept_cluster
-from stationmaster.domain.keys.key import Family, Key, Part, Start, Typed, part
+from stationmaster.domain.keys.key import Family, Key, Part, Start, Typed
 from stationmaster.domain.keys.questions import FoundFileSystem
 from stationmaster.domain.planning.arrival import CHECKPOINTS_ON_DISK, SMALLEST_GIB, STEP_GIB
 from stationmaster.domain.planning.cost import SCRATCH_MBPS_PER_TIB
@@ -71,6 +71,11 @@ FILE_SYSTEM: Final = Key(
     meant=lambda value: _id_meant(value) or gib_meant(value),
     turn=2,
     is_resumed=True,
+    typed=lambda options: (
+        options.file_system.existing_id
+        if options.file_system is not None
+        else str(options.file_system_gib or "")
+    ),
 )
 FILE_SYSTEM_TYPE: Final = Key(
     name="file_system_type",
@@ -80,6 +85,9 @@ FILE_SYSTEM_TYPE: Final = Key(
     choices=tuple(_TYPES),
     meant=_type_meant,
     is_resumed=True,
+    typed=lambda options: next(
+        (name for name, at in _TYPES.items() if at == options.file_system_mbps_per_tib), ""
+    ),
 )
 
 
@@ -162,21 +170,20 @@ def found_of(start: Start) -> FoundFileSystem | None:
 
 def refuse(start: Start) -> None:
     """Refuse a guest that brings no file system, and one for a cluster that has one."""
-    on, own = start.part(kept_cluster.Option).on, typed(start.options)
-    guest = eks_cluster.typed(start.options)[eks_cluster.CLUSTER.name]
-    if guest is not None and start.part(Option).file_system is None:
+    on, guest = start.part(kept_cluster.Option).on, eks_cluster.CLUSTER.typed(start.options)
+    if guest and start.part(Option).file_system is None:
         raise BadCommand(
             f"cluster={guest} needs file_system=fs-..., one that its nodes reach: "
             "no new file system is attached to an existing network"
         )
     if on is None:
         return
-    if (storage := own[FILE_SYSTEM.name]) is not None:
+    if storage := FILE_SYSTEM.typed(start.options):
         raise BadCommand(
             f"file_system={storage} cannot be used with on={on}: a run on a kept "
             "cluster uses that cluster's file system; leave file_system= out"
         )
-    if (type_name := own[FILE_SYSTEM_TYPE.name]) is not None:
+    if type_name := FILE_SYSTEM_TYPE.typed(start.options):
         raise BadCommand(
             f"file_system_type={type_name} cannot be used with on={on}: that "
             "cluster's file system is there; leave file_system_type= out"
@@ -225,17 +232,4 @@ def note(start: Start, plan: Plan) -> Iterable[str]:
     )
 
 
-def typed(options: Part) -> dict[str, str | None]:
-    """Write the id or the size, and the type of a new one."""
-    own = part(options, Option)
-    gib = str(own.file_system_gib) if own.file_system_gib is not None else None
-    by_throughput = {at: name for name, at in _TYPES.items()}
-    return {
-        FILE_SYSTEM.name: own.file_system.existing_id if own.file_system is not None else gib,
-        FILE_SYSTEM_TYPE.name: by_throughput.get(own.file_system_mbps_per_tib or 0),
-    }
-
-
-FAMILY: Final = Family(
-    keys=(FILE_SYSTEM, FILE_SYSTEM_TYPE), read=read, typed=typed, refuse=refuse, note=note
-)
+FAMILY: Final = Family(keys=(FILE_SYSTEM, FILE_SYSTEM_TYPE), read=read, refuse=refuse, note=note)

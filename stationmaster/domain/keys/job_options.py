@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 
 from stationmaster.domain.errors import BadCommand
 from stationmaster.domain.keys import eks_cluster, kept_cluster, own_code
-from stationmaster.domain.keys.key import Family, Key, Part, Start, Typed, part
+from stationmaster.domain.keys.key import Family, Key, Part, Start, Typed
 from stationmaster.domain.planning.plan import Plan
 
 NcclLevel = Literal["WARN", "INFO"]
@@ -26,12 +26,14 @@ QUEUE: Final = Key(
     "until Kueue admits it",
     meanings=("queue_name", "local_queue", "kueue"),
     is_resumed=True,
+    typed=lambda options: options.job_options.queue,
 )
 PRIORITY_CLASS: Final = Key(
     name="priority_class",
     help="a PriorityClass of that cluster, for the training pods",
     meanings=("priorityclass", "priorityclassname", "priority_class_name", "priority"),
     is_resumed=True,
+    typed=lambda options: options.job_options.priority_class,
 )
 _HOST_NETWORK: Final = Key(
     name="host_network",
@@ -39,12 +41,14 @@ _HOST_NETWORK: Final = Key(
     meanings=("hostnetwork",),
     choices=("true", "false"),
     is_resumed=True,
+    typed=lambda options: "true" if options.job_options.host_network else "",
 )
 _NCCL_DEBUG: Final = Key(
     name="nccl_debug",
     help="how much NCCL writes into the logs",
     choices=NCCL_LEVELS,
     is_resumed=True,
+    typed=lambda options: options.job_options.nccl_debug,
 )
 
 # A label's value and the name of an object at once. Source: Kubernetes, "Object Names and IDs".
@@ -153,21 +157,9 @@ def note(start: Start, plan: Plan) -> Iterable[str]:
         yield "nccl_debug=WARN: the log does not say whether NCCL uses EFA"
 
 
-def typed(options: Part) -> dict[str, str | None]:
-    """Write the keys that were typed."""
-    own = part(options, Option).job_options
-    return {
-        QUEUE.name: own.queue or None,
-        PRIORITY_CLASS.name: own.priority_class or None,
-        _HOST_NETWORK.name: "true" if own.host_network else None,
-        _NCCL_DEBUG.name: own.nccl_debug,
-    }
-
-
 FAMILY: Final = Family(
     keys=(QUEUE, PRIORITY_CLASS, _HOST_NETWORK, _NCCL_DEBUG),
     read=read,
-    typed=typed,
     refuse=refuse,
     note=note,
 )

@@ -16,7 +16,7 @@ from stationmaster.domain.durations import duration_of, nearest_duration, respel
 from stationmaster.domain.errors import BadCommand, BadParameter, NotPossibleNow
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.keys import machines
-from stationmaster.domain.keys.key import Family, Key, Part, Start, Typed, part
+from stationmaster.domain.keys.key import Family, Key, Part, Start, Typed
 from stationmaster.domain.planning.plan import Plan
 from stationmaster.domain.planning.requirements import num_useful_efa
 
@@ -28,6 +28,7 @@ ON: Final = Key(
     help="a kept cluster of this channel, by name or id; last means the newest",
     meanings=("on_cluster",),
     turn=1,
+    typed=lambda options: options.on,
 )
 _KEEP: Final = Key(
     name="keep",
@@ -36,6 +37,7 @@ _KEEP: Final = Key(
     choices=("30m", "2h", "8h"),
     meant=respelled,
     usual=lambda value, *_: nearest_duration(value) or _USUAL_KEEP,
+    typed=lambda options: typed_duration(options.keep_s) if options.keep_s else "",
 )
 
 
@@ -136,10 +138,4 @@ def waiting_notes(cluster: Cluster, nodes: int) -> Iterable[str]:
         )
 
 
-def typed(options: Part) -> dict[str, str | None]:
-    """Write the cluster as it was typed, and the duration."""
-    own = part(options, Option)
-    return {ON.name: own.on, _KEEP.name: typed_duration(own.keep_s) if own.keep_s else None}
-
-
-FAMILY: Final = Family(keys=(ON, _KEEP), read=read, typed=typed, refuse=refuse, note=note)
+FAMILY: Final = Family(keys=(ON, _KEEP), read=read, refuse=refuse, note=note)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -46,6 +46,8 @@ class Key:
     """Words of a lower turn are read first: they decide whether the others stand."""
     is_resumed: bool = False
     """Whether `/train resume` takes it from the run that it resumes."""
+    typed: Callable[[Any], str | None] = _nothing
+    """Writes it as it can be typed, from a run's options; None or "" where it was not."""
 
     def respelled(self, value: str) -> str:
         """Spell the value as it is accepted, as far as that is known."""
@@ -81,7 +83,8 @@ class Start(Typed):
 
     def part(self, kind: type[SomePart]) -> SomePart:
         """Return what the keys of one module amount to."""
-        return part(self.options, kind)
+        assert isinstance(self.options, kind)
+        return self.options
 
     @cached_property
     def resolved(self) -> Recipe:
@@ -91,12 +94,6 @@ class Start(Typed):
             BadParameter: the recipe has no such key, or does not take a value.
         """
         return self.fit(self.recipe.with_overrides(self.overrides))
-
-
-def part(options: Part, kind: type[SomePart]) -> SomePart:
-    """Return what the keys of one module amount to."""
-    assert isinstance(options, kind)
-    return options
 
 
 def _no_rule(start: Start) -> None:
@@ -115,5 +112,3 @@ class Family:
     """Holds the rules between its keys and others; those of the longer reach have them."""
     note: Callable[[Start, Plan], Iterable[str]] = lambda _start, _plan: ()
     """Says in the plan what it means."""
-    typed: Callable[[Part], dict[str, str | None]]
-    """Writes its keys as they can be typed; None for those that are left out."""

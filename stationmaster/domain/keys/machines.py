@@ -9,7 +9,7 @@ from stationmaster.domain.catalogue.instances import CATALOGUE as INSTANCES
 from stationmaster.domain.catalogue.recipes import PRESET, SMOKE, Recipe
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.errors import BadCommand
-from stationmaster.domain.keys.key import Family, Key, Part, Typed, part
+from stationmaster.domain.keys.key import Family, Key, Part, Typed
 from stationmaster.domain.spelling import nearest
 
 _DIGITS: Final = re.compile(r"[0-9]{1,9}")
@@ -49,6 +49,9 @@ NODES: Final = Key(
     choices=("1", "2", "4"),
     meant=range_meant,
     usual=_usual_nodes,
+    typed=lambda options: ":".join(
+        str(number) for number in (options.min_nodes, options.nodes) if number is not None
+    ),
 )
 INSTANCE: Final = Key(
     name="instance",
@@ -56,6 +59,7 @@ INSTANCE: Final = Key(
     meanings=("instance_type", "machine", "machine_type"),
     choices=tuple(INSTANCES),
     usual=_usual_instance,
+    typed=lambda options: options.instance_type,
 )
 # The recipe itself applies it, before all other keys of its own.
 _PRESET: Final = Key(
@@ -98,12 +102,4 @@ def read(typed: Typed) -> Option:
     )
 
 
-def typed(options: Part) -> dict[str, str | None]:
-    """Write the number, or the range, and the type."""
-    own = part(options, Option)
-    least = f"{own.min_nodes}:" if own.min_nodes is not None else ""
-    nodes = f"{least}{own.nodes}" if own.nodes is not None else None
-    return {NODES.name: nodes, INSTANCE.name: own.instance_type}
-
-
-FAMILY: Final = Family(keys=(NODES, INSTANCE, _PRESET), read=read, typed=typed)
+FAMILY: Final = Family(keys=(NODES, INSTANCE, _PRESET), read=read)

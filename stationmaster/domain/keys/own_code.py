@@ -11,7 +11,7 @@ from stationmaster.domain.catalogue.recipes import FRAMEWORK_NAMES, PRESET
 from stationmaster.domain.datasets import PackedSource, read_dataset
 from stationmaster.domain.errors import BadCommand, BadParameter, NotPossibleNow
 from stationmaster.domain.images import is_from, names_digest, read_image
-from stationmaster.domain.keys.key import Family, Key, Part, Start, Typed, part
+from stationmaster.domain.keys.key import Family, Key, Part, Start, Typed
 from stationmaster.domain.keys.questions import OwnCodeRules
 from stationmaster.domain.planning.plan import LONGEST_COMMAND, Plan
 
@@ -21,6 +21,7 @@ _IMAGE: Final = Key(
     meanings=("container", "docker_image"),
     meant=str,
     is_resumed=True,
+    typed=lambda options: options.image,
 )
 _COMMAND: Final = Key(
     name="command",
@@ -29,6 +30,7 @@ _COMMAND: Final = Key(
     meant=str,
     turn=1,
     is_resumed=True,
+    typed=lambda options: shlex.join(options.program),
 )
 
 _DIRECTORY: Final = Key(
@@ -38,6 +40,7 @@ _DIRECTORY: Final = Key(
     meanings=("working_dir", "workdir", "working_directory", "cwd", "chdir"),
     meant=str,
     is_resumed=True,
+    typed=lambda options: options.directory,
 )
 _VENV: Final = Key(
     name="venv",
@@ -46,6 +49,7 @@ _VENV: Final = Key(
     meanings=("virtualenv", "virtual_env", "conda_env"),
     meant=str,
     is_resumed=True,
+    typed=lambda options: options.venv,
 )
 
 EXPANDED: Final = (
@@ -310,18 +314,6 @@ def _started_alone(program: tuple[str, ...], nodes: int) -> str:
     return ""
 
 
-def typed(options: Part) -> dict[str, str | None]:
-    """Write the image, and the command as one word in quotes."""
-    own = part(options, Option)
-    command = shlex.join(own.program) if own.program else None
-    return {
-        _IMAGE.name: own.image or None,
-        _COMMAND.name: command,
-        _DIRECTORY.name: own.directory or None,
-        _VENV.name: own.venv or None,
-    }
-
-
 FAMILY: Final = Family(
-    keys=(_IMAGE, _COMMAND, _DIRECTORY, _VENV), read=read, typed=typed, refuse=refuse, note=note
+    keys=(_IMAGE, _COMMAND, _DIRECTORY, _VENV), read=read, refuse=refuse, note=note
 )

@@ -7,7 +7,7 @@ from typing import Final
 
 from stationmaster.domain.catalogue.hub import is_repository
 from stationmaster.domain.errors import BadCommand, NotPossibleNow
-from stationmaster.domain.keys.key import Family, Key, Part, Start, Typed, part
+from stationmaster.domain.keys.key import Family, Key, Part, Start, Typed
 from stationmaster.domain.planning.plan import Plan
 
 _ANY_ORGANISATION: Final = "*"
@@ -17,6 +17,7 @@ PUSH_TO: Final = Key(
     help="a private repository of the Hugging Face hub, ORG/NAME, that gets the model of a run "
     "that succeeds",
     meanings=("push", "upload_to", "hub_model_id", "push_to_hub"),
+    typed=lambda options: options.push_to,
 )
 
 
@@ -73,9 +74,4 @@ def note(start: Start, plan: Plan) -> Iterable[str]:
         )
 
 
-def typed(options: Part) -> dict[str, str | None]:
-    """Write the repository."""
-    return {PUSH_TO.name: part(options, Option).push_to or None}
-
-
-FAMILY: Final = Family(keys=(PUSH_TO,), read=read, typed=typed, note=note)
+FAMILY: Final = Family(keys=(PUSH_TO,), read=read, note=note)

@@ -92,8 +92,8 @@ def read_options(
 
 def typed_options(options: Part) -> dict[str, str]:
     """Write the options as they can be typed, without those that were not."""
-    typed = {key: value for family in FAMILIES for key, value in family.typed(options).items()}
-    return {key: value for key, value in typed.items() if value is not None}
+    typed = {key.name: key.typed(options) for family in FAMILIES for key in family.keys}
+    return {name: value for name, value in typed.items() if value}
 
 
 def placed(spec: ClusterSpec, options: Options) -> ClusterSpec:

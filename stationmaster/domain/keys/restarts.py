@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from stationmaster.domain.errors import BadCommand
-from stationmaster.domain.keys.key import Family, Key, Part, Start, Typed, part
+from stationmaster.domain.keys.key import Family, Key, Part, Start, Typed
 from stationmaster.domain.planning.plan import Plan
 from stationmaster.domain.sizes import counted
 
@@ -19,6 +19,7 @@ _RESTARTS: Final = Key(
     meanings=("max_restarts", "retries", "max_retries", "backoff_limit"),
     choices=("0", "3"),
     is_resumed=True,
+    typed=lambda options: None if options.restarts is None else str(options.restarts),
 )
 
 
@@ -49,10 +50,4 @@ def note(start: Start, plan: Plan) -> Iterable[str]:
         yield f"restarts={most}: a job that has failed is {how}, whatever the cause"
 
 
-def typed(options: Part) -> dict[str, str | None]:
-    """Write the number."""
-    most = part(options, Option).restarts
-    return {_RESTARTS.name: str(most) if most is not None else None}
-
-
-FAMILY: Final = Family(keys=(_RESTARTS,), read=read, typed=typed, note=note)
+FAMILY: Final = Family(keys=(_RESTARTS,), read=read, note=note)

@@ -13,7 +13,7 @@ from stationmaster.domain.catalogue.continuing import MAY_CHANGE, changed_keys, 
 from stationmaster.domain.catalogue.recipes import FRAMEWORK_NAMES, Recipe
 from stationmaster.domain.errors import BadCommand, BadParameter, NotPossibleNow, PermanentError
 from stationmaster.domain.ids import RunId
-from stationmaster.domain.keys.key import Family, Key, Part, Start, Typed, part
+from stationmaster.domain.keys.key import Family, Key, Part, Start, Typed
 from stationmaster.domain.keys.own_code import Option as OwnCode
 from stationmaster.domain.keys.own_code import refuse_with_framework
 from stationmaster.domain.keys.questions import SavedRun
@@ -37,6 +37,11 @@ RESUME_FROM: Final = Key(
     "docs/your-own-script.md",
     meanings=("resume", "checkpoint", "restore", "from_checkpoint"),
     turn=4,
+    typed=lambda options: (
+        f"{options.resume_from.run_id}@{options.resume_from.step}"
+        if options.resume_from is not None
+        else options.output_from
+    ),
 )
 
 # As `new_run_id` makes them. No repository of the hub without an owner looks like this.
@@ -279,12 +284,4 @@ def _resume_notes(saved: SavedRun, step: int, plan: Plan, resolved: Recipe) -> I
         )
 
 
-def typed(options: Part) -> dict[str, str | None]:
-    """Write the run and the step."""
-    own = part(options, Option)
-    point = own.resume_from
-    resumed = f"{point.run_id}@{point.step}" if point is not None else own.output_from
-    return {RESUME_FROM.name: resumed}
-
-
-FAMILY: Final = Family(keys=(RESUME_FROM,), read=read, typed=typed, refuse=refuse, note=note)
+FAMILY: Final = Family(keys=(RESUME_FROM,), read=read, refuse=refuse, note=note)

@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from stationmaster.domain.errors import BadCommand
-from stationmaster.domain.keys.key import Family, Key, Part, Typed, part
+from stationmaster.domain.keys.key import Family, Key, Part, Typed
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 
@@ -14,6 +14,7 @@ RUN_NAME: Final = Key(
     name="name",
     help="what the run is called: on its card, in lists, and in commands about it",
     meanings=("run_name", "job_name", "title", "label"),
+    typed=lambda options: options.name,
 )
 
 
@@ -37,9 +38,4 @@ def read(typed: Typed) -> Option:
     return Option(name=value)
 
 
-def typed(options: Part) -> dict[str, str | None]:
-    """Write the name."""
-    return {RUN_NAME.name: part(options, Option).name or None}
-
-
-FAMILY: Final = Family(keys=(RUN_NAME,), read=read, typed=typed)
+FAMILY: Final = Family(keys=(RUN_NAME,), read=read)

@@ -7,7 +7,7 @@ from typing import Final
 
 from stationmaster.domain.errors import BadCommand
 from stationmaster.domain.keys import kept_cluster
-from stationmaster.domain.keys.key import Family, Key, Part, Start, Typed, part
+from stationmaster.domain.keys.key import Family, Key, Part, Start, Typed
 from stationmaster.domain.planning.plan import Plan
 from stationmaster.domain.spelling import nearest
 
@@ -22,6 +22,7 @@ VALIDATE: Final = Key(
     meanings=("validation", "checks"),
     choices=_LEVELS,
     meant=lambda value: nearest(value.lower(), _LEVELS),
+    typed=lambda options: _FULL if options.is_full else "",
 )
 
 
@@ -62,9 +63,4 @@ def note(start: Start, plan: Plan) -> Iterable[str]:
         )
 
 
-def typed(options: Part) -> dict[str, str | None]:
-    """Write the level where it is not the usual one."""
-    return {VALIDATE.name: _FULL if part(options, Option).is_full else None}
-
-
-FAMILY: Final = Family(keys=(VALIDATE,), read=read, typed=typed, refuse=refuse, note=note)
+FAMILY: Final = Family(keys=(VALIDATE,), read=read, refuse=refuse, note=note)
