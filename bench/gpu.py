@@ -48,9 +48,7 @@ SETUPS: Final = ((8, 8192), (6, 8192), (4, 8192), (2, 8192), (1, 8192), (1, 4096
 _TIME_LIMIT_S: Final = 1200
 _CHECKOUT: Final = Path(__file__).resolve().parents[1]
 _OUT_OF_MEMORY: Final = re.compile("OutOfMemoryError|CUDA out of memory")
-_TITAN: Final = re.compile(
-    r"\bstep: *(\d+) .*\bmemory: *([\d.]+)GiB.*\btps: *([\d,]+) .*\bmfu: *(?:([\d.]+)%|N/A)"
-)
+_TITAN: Final = re.compile(r"\bstep: *(\d+) .*\btps: *([\d,]+) ")
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 _DESCRIBE: Final = """
 import importlib.metadata, json, torch
@@ -70,13 +68,10 @@ print(json.dumps({
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """What a trainer reports after some steps: speed and memory reserved on the device."""
+    """What a trainer reports after some steps."""
 
     step: int
     tokens_per_s: float
-    memory_gib: float
-    mfu: float | None
-    """A fraction; None where the trainer does not know the GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +93,7 @@ class OutOfMemory(Exception):
 
 
 def measure_gpu() -> list[Figure]:
-    """Return tokens a second, MFU and peak memory, and the ratio to torchtitan's tokens a second.
+    """Return tokens a second, and their ratio to torchtitan's.
 
     Raises:
         NotHere: no GPU, or one too small for the model.
@@ -201,11 +196,9 @@ def titan_command(
 def read_progress_line(line: str) -> Window | None:
     """Return a `progress` line of our trainer."""
     read = read_line(line)
-    if not isinstance(read, ProgressLine) or read.tokens_per_s is None or read.memory_gib is None:
+    if not isinstance(read, ProgressLine) or read.tokens_per_s is None:
         return None
-    return Window(
-        step=read.step, tokens_per_s=read.tokens_per_s, memory_gib=read.memory_gib, mfu=read.mfu
-    )
+    return Window(step=read.step, tokens_per_s=read.tokens_per_s)
 
 
 def read_titan_line(line: str) -> Window | None:
@@ -213,13 +206,7 @@ def read_titan_line(line: str) -> Window | None:
     match = _TITAN.search(_COLOUR.sub("", line))
     if match is None:
         return None
-    step, memory, tps, mfu = match.groups()
-    return Window(
-        step=int(step),
-        tokens_per_s=float(tps.replace(",", "")),
-        memory_gib=float(memory),
-        mfu=float(mfu) / 100 if mfu else None,
-    )
+    return Window(step=int(match[1]), tokens_per_s=float(match[2].replace(",", "")))
 
 
 def run(
@@ -293,7 +280,7 @@ def figures(ours: Measured, theirs: Measured | str, *, where: str, peer: str) ->
     reported = _reported("gpu", ours, note=where)
     if isinstance(theirs, str):
         why = f"torchtitan was not measured: {theirs}"
-        return [*reported, Figure(name="gpu torchtitan", value=0, unit="runs", note=why)]
+        return [reported, Figure(name="gpu torchtitan", value=0, unit="runs", note=why)]
     ratio = Figure(
         name="gpu ours to torchtitan's tokens/s",
         value=ours.tokens_per_s / theirs.tokens_per_s,
@@ -301,31 +288,17 @@ def figures(ours: Measured, theirs: Measured | str, *, where: str, peer: str) ->
         at_least=1.0,
         note=f"medians of {WINDOWS} windows of {WINDOW_STEPS} steps, same batch",
     )
-    return [ratio, *reported, *_reported("gpu torchtitan", theirs, note=peer)]
+    return [ratio, reported, _reported("gpu torchtitan", theirs, note=peer)]
 
 
-def _reported(name: str, measured: Measured, *, note: str) -> list[Figure]:
+def _reported(name: str, measured: Measured, *, note: str) -> Figure:
     rates = [window.tokens_per_s for window in measured.windows]
-    shares = [window.mfu for window in measured.windows if window.mfu is not None]
-    return [
-        Figure(
-            name=f"{name} {RECIPE} tokens/s",
-            value=measured.tokens_per_s,
-            unit="tokens/s",
-            note=f"{min(rates):,.0f} to {max(rates):,.0f}; {note}; {measured.command}",
-        ),
-        Figure(
-            name=f"{name} {RECIPE} MFU",
-            value=statistics.median(shares or [0.0]),
-            unit="",
-            note="6 (N - N_embedding) + 12 L H S FLOPs a token; a tied embedding stays in N",
-        ),
-        Figure(
-            name=f"{name} {RECIPE} peak memory",
-            value=max(window.memory_gib for window in measured.windows),
-            unit="GiB",
-        ),
-    ]
+    return Figure(
+        name=f"{name} {RECIPE} tokens/s",
+        value=measured.tokens_per_s,
+        unit="tokens/s",
+        note=f"{min(rates):,.0f} to {max(rates):,.0f}; {note}; {measured.command}",
+    )
 
 
 def write_tokens(directory: Path) -> Path:

@@ -48,24 +48,20 @@ VALIDATION = "[titan] - root - INFO - validate step: 10  loss:  7.1  memory: 9.1
 @pytest.mark.parametrize(
     ("line", "window"),
     [
-        (TITAN_LINE, Window(step=25, tokens_per_s=41234.0, memory_gib=91.40, mfu=0.4434)),
-        (TITAN_COLOURED, Window(step=5, tokens_per_s=987.0, memory_gib=9.10, mfu=None)),
+        (TITAN_LINE, Window(step=25, tokens_per_s=41234.0)),
+        (TITAN_COLOURED, Window(step=5, tokens_per_s=987.0)),
         (VALIDATION, None),
     ],
 )
-def test_read_titan_line_takes_speed_memory_and_mfu(line: str, window: Window | None) -> None:
+def test_read_titan_line_takes_the_speed(line: str, window: Window | None) -> None:
     assert read_titan_line(line) == window
 
 
 def test_read_progress_line_reads_what_the_trainer_writes() -> None:
-    progress = ProgressLine(
-        step=5, total_steps=9, loss_nats=2.5, tokens_per_s=40123.5, memory_gib=88.5, mfu=0.431
-    )
+    progress = ProgressLine(step=5, total_steps=9, loss_nats=2.5, tokens_per_s=40123.5)
     started = StartedLine(recipe="llama3.2-1b", total_steps=9)
 
-    assert read_progress_line(progress.text()) == Window(
-        step=5, tokens_per_s=40123.5, memory_gib=88.5, mfu=0.431
-    )
+    assert read_progress_line(progress.text()) == Window(step=5, tokens_per_s=40123.5)
     assert read_progress_line(started.text()) is None
 
 
@@ -142,7 +138,7 @@ def test_run_out_of_memory_is_distinguished_from_other_ends(tmp_path: Path) -> N
 
 
 def test_figures_compare_our_speed_to_theirs() -> None:
-    window = Window(step=5, tokens_per_s=40_000, memory_gib=80.0, mfu=0.4)
+    window = Window(step=5, tokens_per_s=40_000)
     ours = Measured("train", [window])
     theirs = Measured("titan", [replace(window, tokens_per_s=41_000)])
 

@@ -20,7 +20,7 @@ from stationmaster.domain.planning.arrival import (
 )
 from stationmaster.domain.planning.cost import Figures, Shared, estimate
 from stationmaster.domain.planning.estimators import checkpoint_bytes
-from stationmaster.domain.planning.expert_notes import expert_notes, holders
+from stationmaster.domain.planning.expert_notes import expert_notes
 from stationmaster.domain.planning.frameworks.rules import framework_notes, other_settings
 from stationmaster.domain.planning.layout import Layout
 from stationmaster.domain.planning.machine_checks import (
@@ -195,7 +195,7 @@ def misfits_of(
     found = []
     if memory.total > figures.available:
         found.append(
-            f"does not fit: {memory.total / GIB:.1f} GiB needed on each {_holder(layout)}, "
+            f"does not fit: {memory.total / GIB:.1f} GiB needed on each {layout.holder}, "
             f"{figures.available / GIB:.1f} GiB available; {remedy}"
         )
     # On CPUs both are the same memory, and one sentence is enough.
@@ -210,15 +210,11 @@ def misfits_of(
     return found
 
 
-def _holder(layout: Layout) -> str:
-    return "GPU" if layout.recipe.needs_gpu else "process"
-
-
 def _memory_warnings(figures: Figures) -> Iterator[str]:
     used = figures.memory.total / figures.available
     if _TIGHT < used <= 1:
         yield (
-            f"tight: {used:.0%} of the usable memory of each {_holder(figures.layout)}; "
+            f"tight: {used:.0%} of the usable memory of each {figures.layout.holder}; "
             "micro_batch_size or activation_checkpointing would give room"
         )
 
@@ -293,7 +289,7 @@ def _split_notes(figures: Figures) -> Iterator[str]:
         return
     alone = _without("tensor_parallel", layout)
     yield (
-        f"tensor_parallel={size}: {size} neighbouring {holders(layout)} share each sample: "
+        f"tensor_parallel={size}: {size} neighbouring {layout.holders} share each sample: "
         f"{_spared(figures, alone)}; each receives {split_bytes(layout) / 1e9:,.1f} GB of the "
         "others a step, over the node's own links, while nothing else is computed, and blocks are "
         "not compiled"
@@ -313,7 +309,7 @@ def _share_notes(figures: Figures) -> Iterator[str]:
     alone = _without("context_parallel", layout)
     over = "the network" if shares_over_nodes(layout) else "the node's own links"
     yield (
-        f"context_parallel={parts}: {parts} {holders(layout)} share each sequence: "
+        f"context_parallel={parts}: {parts} {layout.holders} share each sequence: "
         f"{_spared(figures, alone)}; each receives {shared_bytes(layout) / 1e9:,.1f} GB of keys "
         f"and values a step, over {over}"
     )
@@ -341,7 +337,7 @@ def _spared(figures: Figures, alone: Figures) -> str:
 def _idle(key: str, layout: Layout, idle: int) -> str:
     return (
         f"without {key}, global_batch_size={layout.recipe.training.global_batch_size} would leave "
-        f"{idle} of {layout.processes} {holders(layout)} without a sample"
+        f"{idle} of {layout.processes} {layout.holders} without a sample"
     )
 
 

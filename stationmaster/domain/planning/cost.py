@@ -64,7 +64,7 @@ _LEAST_STOP_S: Final = 100
 _LEAVING_S: Final = 40
 
 # An image recipe without eval_samples evaluates on the whole validation folder: ImageNet's.
-_VALIDATION_IMAGES: Final = 50_000
+VALIDATION_IMAGES: Final = 50_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -201,7 +201,7 @@ def _training_s(layout: Layout, *, step: StepTime, write_s: float) -> float:
         evaluating_s = batches * evaluation_part(layout) * step.total / 3
         return seconds + evaluating_s + checkpoints * write_s
     if training.eval_every:
-        whole_folder = _VALIDATION_IMAGES if isinstance(recipe.model, ImageModel) else 0
+        whole_folder = VALIDATION_IMAGES if isinstance(recipe.model, ImageModel) else 0
         samples = (training.eval_samples or whole_folder) * (training.steps // training.eval_every)
         seconds += samples / training.global_batch_size * step.total / 3
     interval = min(training.checkpoint_every, training.steps)

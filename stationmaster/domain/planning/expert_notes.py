@@ -6,15 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from stationmaster.domain.planning.cost import Figures, estimate
-from stationmaster.domain.planning.layout import Layout
 from stationmaster.domain.planning.machine_checks import other_expert_sizes
 from stationmaster.domain.planning.memory import GIB
 from stationmaster.domain.planning.speed import travelling_between_nodes, travelling_bytes
-
-
-def holders(layout: Layout) -> str:
-    """Return what there are several of: "GPUs", or on CPUs "processes"."""
-    return "GPUs" if layout.recipe.needs_gpu else "processes"
 
 
 def expert_notes(figures: Figures) -> Iterator[str]:
@@ -31,7 +25,7 @@ def expert_notes(figures: Figures) -> Iterator[str]:
     if between and layout.near_experts > 1:
         path += f" (none with expert_parallel={layout.near_experts})"
     yield (
-        f"expert_parallel={size}: {size} neighbouring {holders(layout)} share the experts of each "
+        f"expert_parallel={size}: {size} neighbouring {layout.holders} share the experts of each "
         f"block: {figures.memory.gathered / GIB:.1f} GiB of gathered weights on each, not "
         f"{alone.memory.gathered / GIB:.1f}; the busiest receives "
         f"{travelling_bytes(layout) / 1e9:,.1f} GB of tokens a step, {path}, while nothing else is "
@@ -58,6 +52,6 @@ def _faster_shared(figures: Figures) -> Iterator[str]:
         seconds, size = min(faster)
         yield (
             f"with expert_parallel={size} a step takes {seconds:.3g} s, not "
-            f"{figures.step.total:.3g}: of the experts each of {size} {holders(figures.layout)} "
+            f"{figures.step.total:.3g}: of the experts each of {size} {figures.layout.holders} "
             "gathers its own only"
         )

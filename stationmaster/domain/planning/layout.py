@@ -41,6 +41,16 @@ class Layout:
     nodes: int
 
     @property
+    def holder(self) -> str:
+        """What trains a part of it, for people."""
+        return "GPU" if self.recipe.needs_gpu else "process"
+
+    @property
+    def holders(self) -> str:
+        """The same, of several."""
+        return "GPUs" if self.recipe.needs_gpu else "processes"
+
+    @property
     def processes_per_node(self) -> int:
         """Training processes on each node."""
         return processes_per_node(self.recipe, self.instance)

@@ -8,13 +8,13 @@ a run reads little of its data, or where FSx's servers bring all of it sooner th
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from stationmaster.domain.catalogue.models import ImageModel
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.datasets import Listing, Preparation
-from stationmaster.domain.planning.cost import file_system_bytes_per_s
+from stationmaster.domain.planning.cost import VALIDATION_IMAGES, file_system_bytes_per_s
 
 # Until an association is available. Assumed: AWS says "minutes".
 LINK_S: Final = 300
@@ -25,8 +25,6 @@ IMPORTED_PER_S: Final = 1200
 # More of a data set of images than this is copied: loaded one by one while GPUs wait, small objects
 # arrive no faster than the copy brings them.
 MOST_READ: Final = 0.5
-# What ImageNet has, where an evaluation takes all of the folder.
-_VALIDATION_IMAGES: Final = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +46,7 @@ def samples_read(recipe: Recipe) -> int | None:
         return None
     training = recipe.own_training
     evaluates = 0 < training.eval_every <= training.steps
-    evaluated = (training.eval_samples or _VALIDATION_IMAGES) if evaluates else 0
+    evaluated = (training.eval_samples or VALIDATION_IMAGES) if evaluates else 0
     return training.steps * training.global_batch_size + evaluated
 
 
@@ -65,22 +63,23 @@ def choose(recipe: Recipe, listing: Listing, *, copy_s: float, is_own: bool) -> 
     if not listing.may_link or not is_own:
         return copied
     if listing.preparation is Preparation.TOKENS or listing.prepared_bytes:
-        return _copied(copied, "it has to be prepared, which reads all of it")
+        return replace(copied, why="it has to be prepared, which reads all of it")
     if not listing.is_complete and not listing.likely_objects:
-        return _copied(copied, "it has more objects than can be counted now")
+        return replace(copied, why="it has more objects than can be counted now")
     read = samples_read(recipe)
     share = 1.0 if read is None else min(1.0, read / listing.expected_objects)
     if read is not None and share > MOST_READ:
-        return _copied(copied, f"the run reads {share:.0%} of it: more than half is copied first")
+        why = f"the run reads {share:.0%} of it: more than half is copied first"
+        return replace(copied, why=why)
     seconds = LINK_S + listing.expected_objects / IMPORTED_PER_S
     if read is None:
         seconds += whole / file_system_bytes_per_s(recipe)
     seconds = math.ceil(seconds)  # as the plan shows it
     saved_s = copy_s - seconds
     if saved_s < listing.link_saves_s:
-        return _copied(
+        return replace(
             copied,
-            f"a link takes about {_minutes(seconds)}, and only a link that saves "
+            why=f"a link takes about {_minutes(seconds)}, and only a link that saves "
             f"{_minutes(listing.link_saves_s)} is worth its unchecked first reads",
         )
     read_bytes = round(whole * share)
@@ -92,10 +91,6 @@ def choose(recipe: Recipe, listing: Listing, *, copy_s: float, is_own: bool) -> 
         read_bytes=read_bytes,
         seconds=seconds,
     )
-
-
-def _copied(choice: Choice, why: str) -> Choice:
-    return Choice(is_linked=False, why=why, read_bytes=choice.read_bytes, seconds=choice.seconds)
 
 
 def _minutes(seconds: float) -> str:

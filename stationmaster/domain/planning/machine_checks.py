@@ -112,8 +112,7 @@ def _check_split(layout: Layout) -> str | None:
         return why_not_divided(layout, layout.recipe.training)
     if can_split(layout):
         return None
-    has = layout.processes_per_node
-    unit = "GPUs" if layout.recipe.needs_gpu else "processes"
+    has, unit = layout.processes_per_node, layout.holders
     if has % layout.tensor_parallel == 0:
         return (
             f"context_parallel={layout.context_parallel} shares each sequence over "

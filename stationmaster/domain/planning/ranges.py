@@ -117,8 +117,7 @@ def smallest_fitting(layout: Layout, least: int, *, shared: Shared | None) -> in
 def misfit_of_fewest(fewest: Figures, most: int, fitting: int | None) -> str:
     """Say why a range is refused that would fit with its most nodes and not with its fewest."""
     least = fewest.layout.nodes
-    where = "GPU" if fewest.layout.recipe.needs_gpu else "process"
-    needed, available = fewest.memory.total, fewest.available
+    where, needed, available = fewest.layout.holder, fewest.memory.total, fewest.available
     if needed <= available:
         needed, available, where = fewest.host_bytes, fewest.available_host, "process in its host"
     remedy = _words(fitting, most) if fitting is not None else f"nodes={most}"
@@ -165,11 +164,11 @@ def range_notes(figures: Figures, fewest: Figures) -> Iterator[str]:
         shown = ", ".join(uneven[:6]) + (" and others" if len(uneven) > 6 else "")
         same += f"; it does not divide over {shown} nodes, where some processes wait for others"
     yield same
-    where = "GPU" if layout.recipe.needs_gpu else "process"
     yield (
         f"on {counted(least, 'node')}: ${fewest.price_per_hour_usd:,.2f} an hour, about "
         f"{fewest.duration_s / 3600:,.1f} h and ${fewest.cost_usd:,.2f} in all, "
-        f"{fewest.memory.total / GIB:.1f} of {fewest.available / GIB:.1f} GiB on each {where}"
+        f"{fewest.memory.total / GIB:.1f} of {fewest.available / GIB:.1f} GiB on each "
+        f"{layout.holder}"
     )
     if training.rendezvous == "c10d":
         yield (

@@ -123,11 +123,9 @@ class StepTime:
 
 def step_time(layout: Layout) -> StepTime:
     """Add up every part."""
-    figures = layout.instance.gpu_figures if layout.recipe.needs_gpu else None
     links = splitting = 0.0
-    if figures is not None and layout.processes_per_node > 1:
-        bytes_per_s = figures.link_gb_per_s * 1e9
-        links, splitting = _linked_bytes(layout) / bytes_per_s, split_bytes(layout) / bytes_per_s
+    if layout.processes_per_node > 1:
+        links, splitting = (_linked_s(layout, of(layout)) for of in (_linked_bytes, split_bytes))
     return StepTime(
         computing=max(
             layout.micro_batches * _FIXED_S, layout.rows_per_step * _sample_s(layout)
@@ -259,10 +257,8 @@ def shares_over_nodes(layout: Layout) -> bool:
 def _sharing_s(layout: Layout) -> float:
     """Return the seconds: over a node's links, or once into each node that shares a sequence."""
     if shares_over_nodes(layout):
-        entering = shared_bytes(layout) * layout.tensor_parallel
-        return entering / (layout.instance.network_gbps / 8 * 1e9) / _NETWORK_EFFICIENCY
-    figures = layout.instance.gpu_figures if layout.recipe.needs_gpu else None
-    return shared_bytes(layout) / (figures.link_gb_per_s * 1e9) if figures is not None else 0.0
+        return shared_bytes(layout) * layout.tensor_parallel / _network_bytes_per_s(layout)
+    return _linked_s(layout, shared_bytes(layout))
 
 
 def travelling_bytes(layout: Layout) -> float:
@@ -290,10 +286,13 @@ def _travelling_s(layout: Layout) -> float:
     """Add up exchanges, each of which waits for the slower of links and network."""
     from_others = travelling_between_nodes(layout)
     seconds = from_others * layout.processes_per_node / _network_bytes_per_s(layout)
+    return seconds + _linked_s(layout, travelling_bytes(layout) - from_others)
+
+
+def _linked_s(layout: Layout, num_bytes: float) -> float:
+    """Return the seconds that so much takes over a node's links; on CPUs, none."""
     figures = layout.instance.gpu_figures if layout.recipe.needs_gpu else None
-    if figures is not None:
-        seconds += (travelling_bytes(layout) - from_others) / (figures.link_gb_per_s * 1e9)
-    return seconds
+    return num_bytes / (figures.link_gb_per_s * 1e9) if figures is not None else 0.0
 
 
 def _network_bytes_per_s(layout: Layout) -> float:

@@ -62,11 +62,10 @@ def bubble(layout: Layout) -> float:
 
 def memory_of(layout: Layout) -> Memory:
     """Add up what the fullest GPU has: one of the first stage, or of the last one with the head."""
-    training = _training(layout)
-    first = _memory(layout, layers_in_flight=in_flight(layout), is_last=False)
-    if training.pipeline_parallel == 1:
-        return _memory(layout, layers_in_flight=1, is_last=True)
     last = _memory(layout, layers_in_flight=1, is_last=True)
+    if _training(layout).pipeline_parallel == 1:
+        return last
+    first = _memory(layout, layers_in_flight=in_flight(layout), is_last=False)
     return max(first, last, key=lambda memory: memory.total)
 
 
