@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from stationmaster.domain.aggregate import Aggregate
-from stationmaster.domain.cluster import aggregate as cluster
-from stationmaster.domain.cluster.aggregate import Cluster
+from stationmaster.domain.cluster import changes as cluster_changes
+from stationmaster.domain.cluster.aggregate import Cluster, start
 from stationmaster.domain.cluster.events import CLUSTER_EVENT, ClusterEvent
 from stationmaster.domain.errors import ClusterNotFound, RunNotFound
 from stationmaster.domain.reactions import cluster as cluster_reactions
@@ -30,8 +30,8 @@ CLUSTER: Final = Aggregate[Cluster, ClusterEvent](
     key_prefix="CLUSTER",
     state=Cluster,
     event=CLUSTER_EVENT,
-    start=cluster.start,
-    apply=cluster.apply,
+    start=start,
+    apply=cluster_changes.apply,
     consequences=cluster_reactions.consequences,
     not_found=lambda cluster_id: ClusterNotFound(f'no cluster is called "{cluster_id[:60]}"'),
 )

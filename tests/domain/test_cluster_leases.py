@@ -7,7 +7,8 @@ from datetime import datetime, timedelta
 import pytest
 
 from stationmaster.domain.cluster import events as ev
-from stationmaster.domain.cluster.aggregate import Cluster, apply
+from stationmaster.domain.cluster.aggregate import Cluster
+from stationmaster.domain.cluster.changes import apply
 from stationmaster.domain.cluster.events import ClusterEvent, ClusterPhase
 from stationmaster.domain.cluster.keeping import (
     CHECKS_COUNT_FOR,

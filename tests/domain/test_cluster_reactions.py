@@ -7,7 +7,8 @@ from datetime import timedelta
 import pytest
 
 from stationmaster.domain.cluster import events as ev
-from stationmaster.domain.cluster.aggregate import Cluster, apply
+from stationmaster.domain.cluster.aggregate import Cluster
+from stationmaster.domain.cluster.changes import apply
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.errors import ClusterDrained, ClusterFailed
 from stationmaster.domain.reactions.cluster import (

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from stationmaster.domain.aggregates import CLUSTER
 from stationmaster.domain.cluster import events as ev
-from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus, apply
+from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
+from stationmaster.domain.cluster.changes import apply
 from stationmaster.domain.cluster.events import ClusterPhase, Requester
 from stationmaster.domain.cluster.fitting import why_unfit
 from stationmaster.domain.cluster.replacing import (

@@ -4,7 +4,7 @@ import pytest
 
 from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.cluster import events as cl
-from stationmaster.domain.cluster.aggregate import apply
+from stationmaster.domain.cluster.changes import apply
 from stationmaster.domain.cluster.events import ClusterPhase, Requester
 from stationmaster.domain.commands.grammar import parse_command
 from stationmaster.domain.errors import BadCommand

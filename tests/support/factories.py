@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 from pydantic import SecretStr
 
 from stationmaster.domain.bus import relay_key, signature
-from stationmaster.domain.cluster import aggregate as clusters
 from stationmaster.domain.cluster import events as cluster_events
-from stationmaster.domain.cluster.aggregate import Cluster
+from stationmaster.domain.cluster.aggregate import Cluster, start
+from stationmaster.domain.cluster.changes import apply
 from stationmaster.domain.cluster.events import ClusterEvent, ClusterPhase
 from stationmaster.domain.cluster.spec import spec_for
 from stationmaster.domain.ids import ClusterId, RunId
@@ -112,10 +112,10 @@ def make_cluster(
     """The cluster of `make_run`, leased to it unless a keyword says otherwise."""
     spec = spec_for(get_recipe("tiny-llama"), nodes=nodes, instance_type="m5.2xlarge")
     requested = make_cluster_event(cluster_events.ClusterRequested, spec=spec, run_id=RUN_ID)
-    cluster = clusters.start(requested)
+    cluster = start(requested)
     if leased:
         granted = make_cluster_event(cluster_events.LeaseGranted, run_id=RUN_ID, nodes=nodes)
-        cluster = clusters.apply(cluster, granted)
+        cluster = apply(cluster, granted)
     return cluster.model_copy(update={"phase": phase})
 
 
@@ -123,6 +123,6 @@ def walk(cluster: Cluster, *events: ClusterEvent) -> Cluster:
     """Apply events with what follows from them, as the store does."""
     queue = list(events)
     while queue:
-        cluster = clusters.apply(cluster, queue[0])
+        cluster = apply(cluster, queue[0])
         queue = [*consequences(cluster, queue[0]), *queue[1:]]
     return cluster

@@ -1,4 +1,4 @@
-"""One cluster: its current state, and the pure functions that take it from event to event.
+"""One cluster: its current state, which `changes` takes from event to event. Pure.
 
 A cluster lives as long as a run leases it, and longer where someone keeps it. When the last lease
 is released and nobody keeps it, it drains (`domain/reactions/cluster.py`). From then on, and once
@@ -11,51 +11,33 @@ from __future__ import annotations
 import hashlib
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Annotated, assert_never
+from typing import Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from stationmaster.domain.aggregate import Bound, State, bounded, repeated
+from stationmaster.domain.aggregate import Bound, State, repeated
 from stationmaster.domain.approvals import Approval
 from stationmaster.domain.cluster import events as ev
-from stationmaster.domain.cluster.changes import (
-    LeftZone,
-    Size,
-    asked_or_decided,
-    gone_back,
-    gone_over,
-    made,
-    settled,
-    torn_down,
-    zone_changed,
-)
-from stationmaster.domain.cluster.events import ClusterEvent, ClusterPhase, Requester
+from stationmaster.domain.cluster.events import ClusterPhase, Requester
 from stationmaster.domain.cluster.leases import (
     MAX_WAITING,
     Lease,
-    Room,
     Waiting,
     held_nodes,
-    leased,
-    limited,
     released_runs,
-    requested,
-    vacated,
 )
-from stationmaster.domain.cluster.replacements import Replacement, replaced, replacement_began
-from stationmaster.domain.cluster.resources import (
-    Resource,
-    ResourceStatus,
-    resource_key,
-    resources_after,
-)
+from stationmaster.domain.cluster.replacements import Replacement
+from stationmaster.domain.cluster.resources import Resource, ResourceStatus, resource_key
 from stationmaster.domain.cluster.spec import ClusterSpec
-from stationmaster.domain.cluster.standing import Standing
 from stationmaster.domain.errors import IllegalTransition
 from stationmaster.domain.event import shared
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.resources import ResourceKind
+
+_GOING_AWAY: Final = frozenset(
+    {ClusterPhase.DRAINING, ClusterPhase.RELEASING, ClusterPhase.RELEASED}
+)
 
 
 class TeardownStatus(StrEnum):
@@ -67,6 +49,18 @@ class TeardownStatus(StrEnum):
     FAILED = "failed"
     NOT_NEEDED = "not_needed"
     """Only of a run, which used a cluster that somebody keeps."""
+
+
+class LeftZone(BaseModel):
+    """A zone that was given up, its subnet, and since when."""
+
+    model_config = ConfigDict(frozen=True)
+
+    zone: str
+    subnet_id: str
+    at: datetime
+    lacking: ResourceKind = ResourceKind.NODE_GROUP
+    """What there was no room for."""
 
 
 class Check(BaseModel):
@@ -158,12 +152,7 @@ class Cluster(State):
     @property
     def is_going_away(self) -> bool:
         """Whether it drains or has drained: nothing may be created for it any more."""
-        return self.standing.is_going_away
-
-    @property
-    def standing(self) -> Standing:
-        """Its names and phases, by which events are refused that cannot follow."""
-        return Standing(self.cluster_id, self.label, self.phase, self.phases)
+        return self.phase in _GOING_AWAY
 
     @property
     def label(self) -> str:
@@ -255,6 +244,17 @@ class Cluster(State):
             return self.phases
         return self.phases[-1 - names[::-1].index(ClusterPhase.PROVISIONING) :]
 
+    def refuse_going(self, what: str) -> None:
+        """Raise where it goes away or has failed."""
+        if self.is_ending:
+            raise self.cannot(what)
+
+    def cannot(self, what: str) -> IllegalTransition:
+        """Make the refusal of an event that cannot follow."""
+        return IllegalTransition(
+            f"cluster {self.cluster_id} is {self.phase.value} and cannot {what}"
+        )
+
     def quiet_at(self, grace: timedelta) -> datetime | None:
         """Return when nothing that was asked for can appear any more; None where nothing is open.
 
@@ -291,110 +291,3 @@ def start(event: ev.ClusterRequested) -> Cluster:
         phases=[(ClusterPhase.REQUESTED, event.at)],
         requested_at=event.at,
     )
-
-
-def apply(cluster: Cluster, event: ClusterEvent) -> Cluster:
-    """Return the cluster after `event`; the store counts versions.
-
-    Raises:
-        IllegalTransition: an event of another cluster, a second request, a phase that cannot
-            follow, more leases than nodes, or a resource, a lease or a longer life of a cluster
-            that goes away.
-    """
-    if event.cluster_id != cluster.cluster_id:
-        raise IllegalTransition(
-            f"event {event.type} of cluster {event.cluster_id} is not of {cluster.cluster_id}"
-        )
-    return bounded(cluster, cluster.model_copy(update=_changes(cluster, event)))
-
-
-def _changes(cluster: Cluster, event: ClusterEvent) -> dict[str, object]:
-    standing, passes = cluster.standing, cluster.passes
-    match event:
-        case ev.ClusterRequested():
-            raise IllegalTransition(f"cluster {cluster.cluster_id} was requested twice")
-        case ev.ClusterPhaseChanged():
-            over = {"resizes_from": None} if event.phase is ClusterPhase.READY else {}
-            return standing.followed(event.phase, event.at) | {"reason": event.reason} | over
-        case ev.LeaseRequested() | ev.LeaseGranted() | ev.LeaseReleased():
-            return _leased(cluster, event)
-        case ev.KeepExtended() | ev.KeepEnding() | ev.KeepEnded() | ev.DeletionRequested():
-            return _kept(cluster, event)
-        case ev.PassBegan() | ev.PassFailed() | ev.SizeSettled():
-            return _sized(cluster, event)
-        case ev.ApprovalAsked() | ev.ApprovalDecided():
-            asked = (cluster.approval, cluster.change, cluster.keep_until)
-            return asked_or_decided(standing, event, *asked)
-        case ev.ZoneGivenUp():
-            return zone_changed(standing, event, cluster.given_up_zones, passes=passes)
-        case ev.ResourceRequested():
-            standing.refuse_going(f"get {event.kind.value} {event.name}")
-            return {"resources": resources_after(cluster.resources, event)}
-        case ev.ResourceSeen() | ev.ResourceRefused() | ev.ResourceCreated() | ev.ResourceDeleted():
-            return {"resources": resources_after(cluster.resources, event)}
-        case ev.PluginReady():
-            return {"plugins": list(dict.fromkeys([*cluster.plugins, event.plugin]))}
-        case ev.CheckFinished():
-            others = [check for check in cluster.checks if check.name != event.check]
-            return {"checks": [*others, Check(**shared(event, Check), name=event.check)]}
-        case ev.NodeReplacementBegan():
-            known = replacement_began(standing, event, cluster.replacements, pass_number=passes)
-            return {"replacements": known, "checks": []}  # those looked at other nodes
-        case ev.NodeReplaced():
-            return {"replacements": replaced(cluster.replacements, event), "checks": []}
-        case ev.JobKindChosen():
-            return {"job_kind": event.kind}
-        case ev.ClusterPreflightWarned():
-            return {}  # posted in the thread; it changes no state
-        case ev.TeardownStarted() | ev.TeardownCompleted() | ev.TeardownFailed():
-            return torn_down(standing, event)
-        case _:
-            assert_never(event)
-
-
-def _leased(cluster: Cluster, event: ev.LeaseEvent) -> dict[str, object]:
-    room = Room(cluster.spec.nodes, cluster.leases, cluster.past_leases, cluster.queue)
-    match event:
-        case ev.LeaseRequested():
-            return requested(cluster.standing, event, room)
-        case ev.LeaseGranted():
-            return leased(cluster.standing, event, room)
-        case ev.LeaseReleased():
-            return vacated(cluster.standing, event, room, keep_until=cluster.keep_until)
-        case _:
-            assert_never(event)
-
-
-def _kept(cluster: Cluster, event: ev.KeepEvent) -> dict[str, object]:
-    match event:
-        case ev.KeepExtended():
-            cluster.standing.refuse_going("be kept any longer")
-            kept = {"keep_until": event.keep_until, "keep_set_at": event.at}
-            return kept | made(cluster.approval, cluster.change)
-        case ev.KeepEnding():
-            return {"keep_warned": event.keep_until}
-        case ev.KeepEnded():
-            return {}  # what follows from it depends on who uses the cluster in that moment
-        case ev.DeletionRequested():
-            return {"deleted_by": cluster.deleted_by or event.user_id}
-        case _:
-            assert_never(event)
-
-
-def _sized(cluster: Cluster, event: ev.SizeEvent) -> dict[str, object]:
-    standing, passes = cluster.standing, cluster.passes
-    size = Size(cluster.spec, cluster.earlier_sizes)
-    match event:
-        case ev.PassBegan():
-            is_wanted = cluster.is_wanted
-            began = gone_over(standing, event, size, passes=passes, is_wanted=is_wanted)
-            is_resized = event.nodes != cluster.spec.nodes
-            return began | (made(cluster.approval, cluster.change) if is_resized else {})
-        case ev.PassFailed():
-            resized = cluster.resizes_from
-            return gone_back(standing, event, size, passes=passes, resizes_from=resized)
-        case ev.SizeSettled():
-            leases = limited(cluster.leases, cluster.run_id, event.nodes)
-            return settled(standing, event, size) | {"leases": leases}
-        case _:
-            assert_never(event)

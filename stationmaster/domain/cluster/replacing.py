@@ -6,13 +6,13 @@ from datetime import datetime
 
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import ClusterPhase
-from stationmaster.domain.cluster.replacements import MAX_REPLACED, Replacement, of_pass
+from stationmaster.domain.cluster.replacements import MAX_REPLACED, Replacement
 from stationmaster.domain.sizes import counted
 
 
 def of_this_pass(cluster: Cluster) -> list[Replacement]:
     """Return the replacements of the newest execution, the oldest first."""
-    return of_pass(cluster.replacements, cluster.passes)
+    return [each for each in cluster.replacements if each.pass_number == cluster.passes]
 
 
 def open_replacements(cluster: Cluster) -> list[Replacement]:

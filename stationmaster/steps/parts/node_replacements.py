@@ -142,7 +142,7 @@ def _take_out(services: Services, live: LiveCluster, bad: Sequence[Replacement])
     for each in bad:
         # Read anew: nothing is asked of AWS for a cluster that goes away.
         cluster = services.cluster_states.load(live.cluster_id)
-        cluster.standing.refuse_going(f"replace node {each.node}")
+        cluster.refuse_going(f"replace node {each.node}")
         if each.node in idle:
             services.scaling_groups.replace(each.instance_id)
 

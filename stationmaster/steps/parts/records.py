@@ -171,7 +171,7 @@ def request_resource(
     anew = known is not None and _is_created_anew(known)
     if known is not None and not anew:
         cluster = services.cluster_states.load(cluster.cluster_id)
-        cluster.standing.refuse_going(f"get {kind.value} {name}")
+        cluster.refuse_going(f"get {kind.value} {name}")
         return cluster
     again = (known.creations + 1,) if known is not None else ()
     event = ResourceRequested(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stationmaster.domain.catalogue.instances import get_instance
-from stationmaster.domain.cluster import aggregate
+from stationmaster.domain.cluster import changes
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.cluster.leases import Waiting
 from stationmaster.domain.cluster.spec import spec_for, spec_for_any
@@ -75,7 +75,7 @@ def test_keep_is_priced_in_the_plan():
 
 def test_plan_says_in_which_place_the_run_would_wait():
     held = make_cluster_event(cl.LeaseGranted, cluster_id="team-a-0a1b2c3d", run_id="r", nodes=3)
-    busy = aggregate.apply(kept(), held)
+    busy = changes.apply(kept(), held)
 
     plan = parse("plan tiny-llama on=team-a nodes=2", find_cluster=finding(busy)).request.plan
 
