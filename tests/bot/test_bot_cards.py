@@ -557,7 +557,7 @@ def test_milestone_moves_with_news_that_must_not_be_late(views):
         ),
         (
             saved(RunPhase.STOPPED, last_checkpoint_step=40, **COMMAND),
-            ["edit_run", "link_results"],
+            ["resume_command", "edit_run", "link_results"],
         ),
         (unsaved(unsaved_reason=""), []),
         (unsaved(), ["save_again", "give_up_results"]),

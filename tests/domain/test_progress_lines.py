@@ -114,7 +114,6 @@ def test_field_of_a_wrong_type_or_range_is_left_out(field, value):
         progress(stationmaster="1"),
         progress(kind="else"),
         progress(kind=["progress"]),
-        progress(loss_nats=None),
         progress(loss_nats="8.2"),
         progress(loss_nats=True),
         progress(loss_nats=10**400),

@@ -43,6 +43,7 @@ BY_AWS = {
 # What only a rare path asks for, in a way that neither a recorded run nor a call shows.
 RARELY = {
     "ec2:CreateTags": "placement groups are made for instances with EFA only, and tagged",
+    "kms:GenerateDataKey": "a bot token that is renewed is written to the secret, encrypted",
     "dynamodb:UpdateItem": "the reaper's memory of what it has found without an owner",
     "ec2:TerminateInstances": "instances that outlive their node group",
     "ec2:DescribeVolumes": "the reaper's look at the whole account",
