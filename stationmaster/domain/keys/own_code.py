@@ -287,7 +287,10 @@ def _started_alone(program: tuple[str, ...], nodes: int) -> str:
     if nodes < 2 or not program:
         return ""
     if "--standalone" in program:
-        return f"--standalone trains on each of the {nodes} nodes for itself; leave it out"
+        return (
+            f"--standalone does not join the {nodes} nodes: each waits in vain for the others, or "
+            "with --nnodes=1 trains for itself; leave it out"
+        )
     if is_joining(program):
         return ""
     first = program[0].rpartition("/")[2]

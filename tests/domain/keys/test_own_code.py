@@ -282,7 +282,7 @@ def test_what_cannot_be_run_is_refused_with_the_reason(words: str, said: str):
     ("program", "said"),
     [
         ("accelerate launch train.py", "accelerate launch --rdzv_backend c10d"),
-        ("torchrun --standalone train.py", "--standalone trains on each of the 2 nodes"),
+        ("torchrun --standalone train.py", "--standalone does not join the 2 nodes"),
         ("accelerate launch --rdzv_backend c10d train.py", ""),
         ("python train.py", "python is started once on each of the 2 nodes"),
         ("./train.py", "train.py is started once on each of the 2 nodes"),
