@@ -68,7 +68,8 @@ def measure_saving() -> list[Figure]:
                 state_dir=Path(scratch, f"aws-{number}"), invoker=InProcessRuntime(), handlers=[]
             ) as aws:
                 aws.deploy(DeploymentSpec(buckets=[BUCKET]))
-                plain = _plain(aws, directory / "model")
+                words = ["-c", _PLAIN, BUCKET, "plain/", str(directory / "model")]
+                plain = float(_last_line(words, aws.environment()))
                 saved = _saved(aws, directory, kubeconfig)
             ratios.append(plain / saved)
             saver_s.append(saved)
@@ -95,12 +96,6 @@ def _last_line(words: Sequence[str], environ: Mapping[str, str]) -> str:
         check=True,
     )
     return done.stdout.splitlines()[-1]
-
-
-def _plain(aws: LocalAws, directory: Path) -> float:
-    """Return the seconds that boto3 takes."""
-    words = ["-c", _PLAIN, BUCKET, "plain/", str(directory)]
-    return float(_last_line(words, aws.environment()))
 
 
 def _saved(aws: LocalAws, directory: Path, kubeconfig: Path) -> float:

@@ -5,7 +5,7 @@ They go over the group of checkpoints, which waits for hours.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from stationmaster.domain.checkpoints import Manifest
 from stationmaster.domain.errors import PermanentError, StationmasterError
-from training.manifest import READ_AGAIN_AFTER_S, first_damage
+from training.manifest import first_damage
 from training.parallel import Ranks
 
 Result = TypeVar("Result")
@@ -49,14 +49,7 @@ def on_every_rank(action: Callable[[], Result], ranks: Ranks) -> Result:
     return cast("Result", outcome[0])
 
 
-def damage_of(
-    path: Path,
-    manifest: Manifest,
-    ranks: Ranks,
-    *,
-    cached: bool,
-    waits_s: Sequence[float] = READ_AGAIN_AFTER_S,
-) -> str:
+def damage_of(path: Path, manifest: Manifest, ranks: Ranks, *, cached: bool) -> str:
     """Read a checkpoint, each rank its share; all ranks return the same damage, "" when it is
     whole.
 
@@ -65,7 +58,7 @@ def damage_of(
     """
     size = ranks.world_size
     share = [name for name, file in manifest.files.items() if file.rank % size == ranks.rank]
-    read = partial(first_damage, path, manifest, names=share, cached=cached, waits_s=waits_s)
+    read = partial(first_damage, path, manifest, names=share, cached=cached)
     return next(filter(None, gathered(on_every_rank(read, ranks), ranks)), "")
 
 

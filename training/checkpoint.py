@@ -24,7 +24,7 @@ import io
 import logging
 import shutil
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -44,9 +44,9 @@ from training.agreement import damage_of, from_rank_0, on_every_rank
 from training.hashed_files import HashedFiles, HashingWriter
 from training.host_copies import Stager, Staging
 from training.manifest import (
-    READ_AGAIN_AFTER_S,
     again,
     checkpoint_path,
+    num_tries,
     remove_old,
     write_manifest,
 )
@@ -99,7 +99,6 @@ class Checkpointer:
         kept: int,
         configuration: Mapping[str, str],
         rank_0_only: bool,
-        read_again_after_s: Sequence[float] = READ_AGAIN_AFTER_S,
     ) -> None:
         """Prepare without reading or writing anything.
 
@@ -109,22 +108,19 @@ class Checkpointer:
             kept: complete checkpoints that are kept, 1 or more.
             configuration: what decides the weights after a given step, by name.
             rank_0_only: every rank has the whole state (DDP); rank 0 alone copies and writes it.
-            read_again_after_s: pauses between attempts to read from storage that fails.
         """
         self._directory = directory
         self._ranks = ranks
         self._kept = kept
         self._configuration = dict(configuration)
-        self._waits_s = read_again_after_s
-        self._search = ResumeSearch(
-            directory, configuration=self._configuration, waits_s=read_again_after_s
-        )
+        self._search = ResumeSearch(directory, configuration=self._configuration)
         self._group = ranks.checkpoint_group
         self._writers = _group_of_rank_0(ranks) if rank_0_only else self._group
         self._is_writer = ranks.rank == 0 or not rank_0_only
         self._stager = Stager(ranks.device)
         # The current device is a thread's own; without it every rank would use the first GPU.
-        use_device = (lambda: torch.cuda.set_device(ranks.device)) if self._on_gpu else None
+        on_gpu = ranks.device.type == "cuda"
+        use_device = (lambda: torch.cuda.set_device(ranks.device)) if on_gpu else None
         self._thread = ThreadPoolExecutor(
             max_workers=1, thread_name_prefix="checkpoint", initializer=use_device
         )
@@ -178,9 +174,9 @@ class Checkpointer:
         path = self.path(step)
         tensors = {name: part for name, part in state.items() if name not in _OWNED}
         try:
-            again(lambda: self._load(path, tensors), waits_s=self._waits_s)
+            again(lambda: self._load(path, tensors))
             read = partial(read_plain, path / _OWNED_FILE)
-            owned = on_every_rank(partial(again, read, waits_s=self._waits_s), self._ranks)
+            owned = on_every_rank(partial(again, read), self._ranks)
         except OSError as exc:
             raise PermanentError(self._unreadable(exc)) from exc
         state.update(tensors)
@@ -280,15 +276,10 @@ class Checkpointer:
             ) from exc
 
     def _unreadable(self, error: OSError) -> str:
-        tries = len(self._waits_s) + 1
         return (
-            f"reading checkpoints failed, {tries} times: {error}; nothing was deleted and training "
-            f"did not start over: check the storage of {self._directory}, then start again"
+            f"reading checkpoints failed, {num_tries()} times: {error}; nothing was deleted and "
+            f"training did not start over: check the storage of {self._directory}, then start again"
         )
-
-    @property
-    def _on_gpu(self) -> bool:
-        return self._ranks.device.type == "cuda"
 
     def _save(self, step: int, staging: Staging | None, owned: State) -> tuple[int, float]:
         """Write, complete and read back, and make room; in a thread of every rank."""
@@ -346,9 +337,7 @@ class Checkpointer:
             logger.warning("old checkpoints stay until the next save: %s", exc)
 
     def _first_damage(self, manifest: Manifest, *, cached: bool) -> str:
-        return damage_of(
-            self.path(manifest.step), manifest, self._ranks, cached=cached, waits_s=self._waits_s
-        )
+        return damage_of(self.path(manifest.step), manifest, self._ranks, cached=cached)
 
 
 def _group_of_rank_0(ranks: Ranks) -> dist.ProcessGroup | None:

@@ -24,7 +24,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
@@ -93,14 +93,7 @@ def complete_steps(directory: Path) -> set[int]:
     return {step for step, manifest in found.items() if isinstance(manifest, Manifest)}
 
 
-def first_damage(
-    path: Path,
-    manifest: Manifest,
-    *,
-    names: Iterable[str],
-    cached: bool,
-    waits_s: Sequence[float] = READ_AGAIN_AFTER_S,
-) -> str:
+def first_damage(path: Path, manifest: Manifest, *, names: Iterable[str], cached: bool) -> str:
     """Read the named files of a checkpoint; return which of them is not as written, or "".
 
     Without `cached` the files are read from storage, as far as the system lets itself be asked:
@@ -110,7 +103,7 @@ def first_damage(
         OSError: a file could not be read, however often it was tried.
     """
     for name in names:
-        sha256 = again(partial(_sha256, path / name, cached=cached), waits_s=waits_s)
+        sha256 = again(partial(_sha256, path / name, cached=cached))
         if sha256 != manifest.files[name].sha256:
             return (
                 f"{path / name} is not what was written: its sha256 begins {sha256[:12]}, expected "
@@ -119,9 +112,14 @@ def first_damage(
     return ""
 
 
-def again(action: Callable[[], Result], *, waits_s: Sequence[float] = READ_AGAIN_AFTER_S) -> Result:
-    """Return what `action` returns; try again after each of `waits_s` while storage fails."""
-    for wait_s in waits_s:
+def num_tries() -> int:
+    """Return how often storage is asked before that counts as a failure."""
+    return len(READ_AGAIN_AFTER_S) + 1
+
+
+def again(action: Callable[[], Result]) -> Result:
+    """Return what `action` returns; try again after some pauses while storage fails."""
+    for wait_s in READ_AGAIN_AFTER_S:
         try:
             return action()
         except OSError as exc:
@@ -189,9 +187,11 @@ def set_aside(path: Path) -> Path:
         number += 1
 
 
-def differences(theirs: Mapping[str, str], ours: Mapping[str, str]) -> list[str]:
-    """List what differs between two configurations: "key is A there and B here"."""
-    compared = theirs.keys() | ours.keys()
+def differences(
+    theirs: Mapping[str, str], ours: Mapping[str, str], *, but: Collection[str] = ()
+) -> list[str]:
+    """List what differs, but for some keys: "key is A there and B here"."""
+    compared = (theirs.keys() | ours.keys()) - set(but)
     compared -= {key for key in _RECORDED_LATER if key not in theirs}
     return [
         f"{key} is {theirs.get(key, 'absent')} there and {ours.get(key, 'absent')} here"

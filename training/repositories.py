@@ -70,7 +70,6 @@ _NOT_COMPARED: Final = {
     "context_length",
     *PLANNED_ONLY,
 }
-_FAMILIES: Final = {"llama": "llama", "mistral": "mistral", "mixtral": "mixtral"}
 
 logger = logging.getLogger(__name__)
 
@@ -228,30 +227,28 @@ def _download(repository: str, *, store: Path, files: Files, revision: str | Non
     from huggingface_hub.utils.tqdm import disable_progress_bars
 
     token = huggingface_hub.get_token()
-    endpoint = os.environ.get("HF_ENDPOINT") or None
     disable_progress_bars()
     logging.getLogger("httpx2").setLevel(logging.WARNING)  # a line for each request otherwise
     try:
-        return Path(
-            huggingface_hub.snapshot_download(
-                repository,
-                revision=revision,
-                cache_dir=store,
-                allow_patterns=_PATTERNS[files],
-                endpoint=endpoint,
-                token=token,
-            )
+        downloaded = huggingface_hub.snapshot_download(
+            repository,
+            revision=revision,
+            cache_dir=store,
+            allow_patterns=_PATTERNS[files],
+            endpoint=os.environ.get("HF_ENDPOINT") or None,
+            token=token,
         )
-    except errors.RepositoryNotFoundError as exc:
-        raise _refused(repository, exc, has_token=token is not None) from exc
+        return Path(downloaded)
     except errors.HfHubHTTPError as exc:
         status = exc.response.status_code
-        if status in (401, 403):
+        if isinstance(exc, errors.RepositoryNotFoundError) or status in (401, 403):
             raise _refused(repository, exc, has_token=token is not None) from exc
         raise _unreachable(repository, f"HTTP {status}") from exc
     # The hub's client lets errors of its HTTP library through when a download is cut off.
     except (OSError, errors.HTTPError) as exc:  # type: ignore[attr-defined]  # not in an __all__
-        raise _unreachable(repository, _first_line(exc.__cause__ or exc)) from exc
+        cause = exc.__cause__ or exc
+        lines = str(cause).strip().splitlines() or [type(cause).__name__]
+        raise _unreachable(repository, lines[0][:200]) from exc
 
 
 def _refused(repository: str, exc: Exception, *, has_token: bool) -> StationmasterError:
@@ -279,18 +276,14 @@ def _unreachable(repository: str, why: str) -> StationmasterError:
     )
 
 
-def _first_line(exc: BaseException) -> str:
-    return (str(exc).strip().splitlines() or [type(exc).__name__])[0][:200]
-
-
 def _check_shape(model: LanguageModel, directory: Path, *, weights: str) -> None:
     config = read_config(directory)
     found = language_model_from_config(weights, config)
     differing = []
-    expected_kind = _FAMILIES.get(model.family)
-    if expected_kind is not None and config.get("model_type") != expected_kind:
-        differing.append(f"model_type {config.get('model_type')} instead of {expected_kind}")
-    if expected_kind is not None and config.get("sliding_window") is not None:
+    is_of_catalogue = model.family != "hub"
+    if is_of_catalogue and config.get("model_type") != model.family:
+        differing.append(f"model_type {config.get('model_type')} instead of {model.family}")
+    if is_of_catalogue and config.get("sliding_window") is not None:
         differing.append(f"sliding_window {config['sliding_window']} instead of none")
     for name in type(model).model_fields.keys() - _NOT_COMPARED:
         theirs, ours = getattr(found, name), getattr(model, name)

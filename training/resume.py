@@ -16,7 +16,7 @@ on it is resumed from, kept and replaced as any of them, also after a restart.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -27,7 +27,6 @@ from stationmaster.domain.errors import BadParameter, PermanentError
 from training.agreement import damage_of, from_rank_0
 from training.files import sync
 from training.manifest import (
-    READ_AGAIN_AFTER_S,
     again,
     checkpoint_path,
     differences,
@@ -49,16 +48,9 @@ _WAY_OUT: Final = "give another --output-dir to start from scratch"
 class ResumeSearch:
     """Goes through the checkpoints of one directory, newest first."""
 
-    def __init__(
-        self,
-        directory: Path,
-        *,
-        configuration: Mapping[str, str],
-        waits_s: Sequence[float] = READ_AGAIN_AFTER_S,
-    ) -> None:
+    def __init__(self, directory: Path, *, configuration: Mapping[str, str]) -> None:
         self._directory = directory
         self._configuration = configuration
-        self._waits_s = waits_s
         self.damaged: dict[int, str] = {}
         """The steps that were skipped, and why."""
 
@@ -71,7 +63,7 @@ class ResumeSearch:
             OSError: the storage does not answer.
         """
         self._directory.mkdir(parents=True, exist_ok=True)
-        steps = again(lambda: numbered_steps(self._directory), waits_s=self._waits_s)
+        steps = again(lambda: numbered_steps(self._directory))
         for step in sorted(steps.keys() - self.damaged.keys(), reverse=True):
             manifest = self._read(steps[step])
             if isinstance(manifest, Manifest):
@@ -117,7 +109,7 @@ class ResumeSearch:
         )
 
     def _read(self, path: Path) -> Manifest | Unusable | None:
-        manifest = again(lambda: read_manifest(path), waits_s=self._waits_s)
+        manifest = again(lambda: read_manifest(path))
         if isinstance(manifest, Unusable) and manifest.is_foreign:
             raise PermanentError(
                 f"checkpoint {path} was not written by this version of the trainer: "
@@ -220,9 +212,7 @@ def _move(
 
 
 def _check(manifest: Manifest, configuration: Mapping[str, str], *, restored: Path) -> None:
-    theirs = {k: v for k, v in manifest.configuration.items() if k not in MAY_CHANGE}
-    ours = {k: v for k, v in configuration.items() if k not in MAY_CHANGE}
-    different = differences(theirs, ours)
+    different = differences(manifest.configuration, configuration, but=MAY_CHANGE)
     if different:
         raise BadParameter(
             f"checkpoint {restored} was made with another configuration: {'; '.join(different)}; "

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Final
 
 from PIL import ImageDraw
@@ -99,7 +100,8 @@ def _thinned(points: Sequence[tuple[int, float]]) -> list[Point]:
         start = index * len(inner) // (_MAX_POINTS - 2)
         share = inner[start : (index + 1) * len(inner) // (_MAX_POINTS - 2)]
         if share:
-            kept.append((_mean([step for step, _ in share]), _mean([loss for _, loss in share])))
+            steps, losses = zip(*share, strict=True)
+            kept.append((fmean(steps), fmean(losses)))
     return [*kept, (float(points[-1][0]), points[-1][1])]
 
 
@@ -114,10 +116,6 @@ def _smoothed(points: Sequence[Point]) -> list[Point]:
         total = math.fsum(w * loss for w, loss in zip(weights, losses, strict=True))
         smooth.append((step, total / sum(weights)))
     return smooth
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
 
 
 def _draw_axes(draw: ImageDraw.ImageDraw, plane: Plane, y_ticks: Sequence[float]) -> None:

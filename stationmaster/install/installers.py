@@ -85,7 +85,10 @@ def install(
         except _CommandFailed as exc:
             if _NO_SPACE.search(exc.output):
                 _raise_for_machine(exc)
-            report(f"uv failed ({_last_line(exc.output)}); trying pip, which takes longer")
+            last = ([line for line in exc.output.splitlines() if line.strip()] or ["no message"])[
+                -1
+            ]
+            report(f"uv failed ({last.strip()}); trying pip, which takes longer")
     try:
         _run([python, *_PIP_INSTALL, *arguments], report=report)
     except _CommandFailed as exc:
@@ -131,8 +134,3 @@ def _raise_for_machine(failure: _CommandFailed) -> None:
             "the package index cannot be reached: check the network and `pip config list`, then "
             f"run the same command again; the first message was:\n{reason[:400]}"
         ) from failure
-
-
-def _last_line(output: str) -> str:
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
-    return lines[-1] if lines else "no message"

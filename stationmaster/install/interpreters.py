@@ -42,18 +42,9 @@ def main() -> int:
     except InstallFailed as exc:
         print(f"error: {exc}", file=sys.stderr)
         return 1
-    command: list[str | Path] = [
-        environment,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-m",
-        "not thorough",
-        *sys.argv[1:],
-    ]
-    return int(subprocess.run(command, check=False).returncode != 0)
+    how = ["-q", "-p", "no:cacheprovider", "-m", "not thorough"]
+    tested = subprocess.run([environment, "-m", "pytest", *how, *sys.argv[1:]], check=False)
+    return int(tested.returncode != 0)
 
 
 def others_than(version: tuple[int, int]) -> list[str]:

@@ -15,6 +15,7 @@ from typing import Final
 
 # Of these sections a later one overrides an earlier one, as for `pip install`.
 _SECTIONS: Final = ("global", "install", ":env:")
+_TRUE: Final = ("1", "true", "t", "yes", "y", "on")
 _SWITCHES: Final = {
     "no-index": ("--no-index",),
     "pre": ("--prerelease", "allow"),
@@ -84,7 +85,7 @@ def uv_options(configuration: Mapping[str, str]) -> UvOptions:
             case "constraint":
                 arguments += [part for file in text.split() for part in ("--constraint", file)]
             case "no-index" | "pre" | "no-cache-dir":
-                arguments += _SWITCHES[name] if _is_true(text) else ()
+                arguments += _SWITCHES[name] if text.lower() in _TRUE else ()
             case "only-binary" | "no-binary":
                 names = text.replace(",", " ").split()
                 arguments += [part for package in names for part in (f"--{name}", package)]
@@ -104,7 +105,3 @@ def uv_options(configuration: Mapping[str, str]) -> UvOptions:
     # pip takes the best version of all indexes; uv alone would stop at the first that has any.
     arguments += ["--index-strategy", "unsafe-best-match"]
     return UvOptions(tuple(arguments), environment, tuple(untranslated))
-
-
-def _is_true(text: str) -> bool:
-    return text.lower() in ("1", "true", "t", "yes", "y", "on")

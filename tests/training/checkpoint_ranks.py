@@ -18,10 +18,12 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
+from training import manifest
 from training.checkpoint import Checkpointer, State
 from training.config import Launch
 from training.parallel import Ranks, joined_ranks
 
+manifest.READ_AGAIN_AFTER_S = (0.0, 0.0)  # no test waits
 CONFIGURATION = {"learning_rate": "0.01", "data": "noise"}
 
 
@@ -126,5 +128,4 @@ def checkpointer_in(
         kept=kept,
         configuration=configuration or CONFIGURATION,
         rank_0_only=rank_0_only,
-        read_again_after_s=(0.0, 0.0),
     )

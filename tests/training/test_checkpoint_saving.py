@@ -222,7 +222,7 @@ def test_complete_steps_unfinished_checkpoint_does_not_count(
 def test_again_asks_storage_until_it_answers() -> None:
     paths = iter([Path("/nowhere"), Path("/nowhere"), Path("/dev/null")])
 
-    assert again(lambda: next(paths).read_text(), waits_s=(0.0, 0.0)) == ""
+    assert again(lambda: next(paths).read_text()) == ""
 
 
 def test_remove_old_spares_the_last_verified_one(tmp_path: Path) -> None:

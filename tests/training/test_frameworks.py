@@ -30,8 +30,8 @@ from stationmaster.domain.catalogue.hub import language_model_from_config
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.errors import BadParameter, PermanentError
 from training.frameworks import __main__ as program
+from training.frameworks import published
 from training.frameworks.megatron import TRACKER, TorchDistCheckpoint
-from training.frameworks.published import write_published
 from training.model_card import NOTE
 
 TOKENS = torch.arange(24).reshape(2, 12)
@@ -137,21 +137,21 @@ def test_model_of_torchtitans_last_save_answers_as_its_numbers_do(
 
 
 def test_model_is_divided_into_files_that_transformers_puts_together(
-    llama: Any, tmp_path: Path
+    llama: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     weights = llama.state_dict()
+    monkeypatch.setattr(published, "MAX_FILE_BYTES", 20_000)
 
     class Whole:
         def read(self, name: str) -> Tensor:
             return weights[name]  # type: ignore[no-any-return]
 
-    write_published(
+    published.write_published(
         SHAPE,
         Whole(),
         output_dir=tmp_path / "model",
         tokenizer=None,
         texts=lambda dtype: {"README.md": dtype},
-        max_file_bytes=20_000,
     )
 
     files = sorted((tmp_path / "model").glob("*.safetensors"))

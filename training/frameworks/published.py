@@ -27,7 +27,7 @@ from training.models.architectures import build_model
 from training.models.hub import write_description
 
 INDEX: Final = "model.safetensors.index.json"
-# As large as the files of the product's own export.
+# As large as the files of the product's own export; more only of one weight.
 MAX_FILE_BYTES: Final = 5 * 10**9
 
 Shapes = dict[str, tuple[int, ...]]
@@ -50,7 +50,6 @@ def write_published(
     output_dir: Path,
     tokenizer: Path | None,
     texts: Callable[[str], Mapping[str, str]],
-    max_file_bytes: int = MAX_FILE_BYTES,
 ) -> None:
     """Write the model to `output_dir`; what that held before is replaced.
 
@@ -60,7 +59,6 @@ def write_published(
         output_dir: where to write.
         tokenizer: its tokenizer.json, with what is beside it; None for a model without.
         texts: further files by name, from the type of the weights, such as bfloat16.
-        max_file_bytes: a file of weights has no more, unless one weight has.
 
     Raises:
         BadParameter: a weight is missing, has another shape, or has numbers that are not finite.
@@ -72,7 +70,7 @@ def write_published(
     if shape.tied_embeddings:
         del expected["lm_head.weight"]  # it is the embedding
     with whole_directory(output_dir) as building:
-        dtype = _write_weights(building, model, weights, expected, max_file_bytes)
+        dtype = _write_weights(building, model, weights, expected)
         write_description(building, model=model, tokenizer=tokenizer, dtype=dtype)
         _write_generation_config(building)
         for name, text in texts(dtype).items():
@@ -91,15 +89,13 @@ def _checked(name: str, tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
     return tensor
 
 
-def _write_weights(
-    directory: Path, model: nn.Module, weights: Weights, expected: Shapes, max_file_bytes: int
-) -> str:
+def _write_weights(directory: Path, model: nn.Module, weights: Weights, expected: Shapes) -> str:
     """Write files of safetensors and, of several, their index; all weights get the first's type."""
     first = next(iter(expected))
     dtype = weights.read(first).dtype
     state = {name: tensor.to(dtype) for name, tensor in model.state_dict().items()}
     files = split_torch_state_dict_into_shards(
-        {name: state[name] for name in expected}, max_shard_size=max_file_bytes
+        {name: state[name] for name in expected}, max_shard_size=MAX_FILE_BYTES
     )
     for file, names in files.filename_to_tensors.items():
         tensors = {

@@ -148,12 +148,14 @@ def range_notes(figures: Figures, fewest: Figures) -> Iterator[str]:
     )
     what = "images" if isinstance(layout.recipe.model, ImageModel) else "sequences"
     norm_batch = norm_batch_of(training)
+    model = layout.recipe.model
+    dropout = " and by dropout" if isinstance(model, ImageModel) and model.dropout else ""
     together = f"; batch normalisation sees the same {norm_batch} together" if norm_batch else ""
     same = (
         f"a step has {training.global_batch_size:,} {what} at any number of nodes: "
         f"{_passes(small)} in each process on {counted(least, 'node')}, {_passes(layout)} on "
         f"{most}{together}; the order of samples stays, and losses differ by "
-        f"rounding{_dropout(layout)}"
+        f"rounding{dropout}"
     )
     uneven = [
         str(nodes)
@@ -175,11 +177,6 @@ def range_notes(figures: Figures, fewest: Figures) -> Iterator[str]:
             "its pods meet at the first one: when that node is lost, the others wait for it; "
             "rendezvous=etcd lets them go on without it"
         )
-
-
-def _dropout(layout: Layout) -> str:
-    model = layout.recipe.model
-    return " and by dropout" if isinstance(model, ImageModel) and model.dropout else ""
 
 
 def _passes(layout: Layout) -> str:
