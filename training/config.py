@@ -17,9 +17,9 @@ from pathlib import Path
 
 from stationmaster.domain.catalogue.continuing import NOT_DECISIVE, falls_to_its_end
 from stationmaster.domain.catalogue.entries import CATALOGUE
-from stationmaster.domain.catalogue.models import PLANNED_ONLY, LanguageModel
+from stationmaster.domain.catalogue.models import PLANNED_ONLY
 from stationmaster.domain.catalogue.recipes import FRAMEWORK_NAMES, PRESET, SMOKE, Recipe
-from stationmaster.domain.catalogue.sharing import possible_expert_sizes, uneven_experts, words_of
+from stationmaster.domain.catalogue.sharing import why_not_shared
 from stationmaster.domain.catalogue.training_config import (
     ImageTraining,
     LanguageTraining,
@@ -146,18 +146,10 @@ def _check_node(recipe: Recipe, launch: Launch) -> None:
             f"context_parallel={parts}{beside} share each sequence over {parts * size} processes, "
             f"and all nodes together run {ranks}; start {parts * size} or a multiple of it"
         )
-    _check_experts(recipe, launch)
-
-
-def _check_experts(recipe: Recipe, launch: Launch) -> None:
-    model, size = recipe.model, expert_parallel_of(recipe.own_training)
-    is_hybrid = recipe.own_training.parallelism == "hybrid"
-    shards = launch.local_world_size if is_hybrid else launch.world_size
-    if not isinstance(model, LanguageModel) or size == 1:
-        return
-    if (reason := uneven_experts(model, size, shards=shards)) is not None:
-        remedy = words_of(possible_expert_sizes(model, shards=shards))
-        raise BadParameter(f"expert_parallel={size} {reason}; {remedy}")
+    shards = has if recipe.own_training.parallelism == "hybrid" else ranks
+    experts = expert_parallel_of(recipe.own_training)
+    if (why := why_not_shared(recipe.model, experts, shards=shards)) is not None:
+        raise BadParameter(why)
 
 
 def run_id_from(environ: Mapping[str, str]) -> str:

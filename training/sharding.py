@@ -49,7 +49,6 @@ from stationmaster.domain.catalogue.training_config import (
     TrainingConfig,
     expert_parallel_of,
 )
-from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.planning.estimate import defers_gradient_exchange
 from training.blocks import prepare_blocks
 from training.mesh import (
@@ -198,9 +197,8 @@ def parallelise(
             `_ShardedModel.micro_batch`.
 
     Raises:
-        BadParameter: the keys do not fit the model or the number of ranks.
+        BadParameter: the keys do not fit the number of ranks.
     """
-    _check(model, training)
     in_bfloat16 = _computes_in_bfloat16(training, ranks)
     if training.precision == FLOAT8:
         from training.float8 import multiply_in_float8
@@ -267,27 +265,6 @@ def _replicate(
     if ranks.world_size == 1:
         return ParallelModel(model)
     return _ReplicatedModel(model, ranks)
-
-
-def _check(model: nn.Module, training: TrainingConfig) -> None:
-    """Refuse what would split batch norm, whose statistics come from one rank in one pass.
-
-    FSDP would also reduce its running means to bfloat16, and a second forward pass of a block would
-    count its batch twice.
-    """
-    if not any(isinstance(part, _BatchNorm) for part in model.modules()):
-        return
-    if training.parallelism != "ddp":
-        raise BadParameter(
-            f"parallelism={training.parallelism} is not for image classifiers, whose batch norm "
-            "needs whole weights on every rank; use parallelism=ddp"
-        )
-    if training.activation_checkpointing != "off":
-        raise BadParameter(
-            f"activation_checkpointing={training.activation_checkpointing} is not for image "
-            "classifiers, whose batch norm would count every batch twice; use "
-            "activation_checkpointing=off"
-        )
 
 
 def _offloads(training: TrainingConfig, ranks: Ranks) -> bool:

@@ -83,6 +83,8 @@ OF_THE_OWN_TRAINER = (
     ("llama2-7b instance=p5e.48xlarge", "has no on-demand price in the catalogue.*; use p4d"),
     ("tiny-llama instance=p5e.48xlarge", "has no on-demand price .*; use m5.2xlarge"),
     ("llama2-7b instance=trn2.48xlarge", "has Trainium accelerators .*; use p4d"),
+    (f"{IMAGES} parallelism=full", "image classifiers take parallelism=ddp"),
+    (f"{IMAGES} activation_checkpointing=full", "take activation_checkpointing=off"),
     (f"{IMAGES} norm_batch_size=60", "60 does not divide global_batch_size=1024; use 32"),
     (
         f"{IMAGES} nodes=4 norm_batch_size=128",

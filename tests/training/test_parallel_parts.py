@@ -169,16 +169,6 @@ def test_compile_makes_one_graph_for_all_blocks(
     assert list(compiled.module.state_dict()) == list(Model().state_dict())
 
 
-@pytest.mark.parametrize(
-    "key", [{"parallelism": "full"}, {"parallelism": "ddp", "activation_checkpointing": "full"}]
-)
-def test_batch_norm_is_not_split(ranks: Ranks, key: dict[str, str]) -> None:
-    model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
-
-    with pytest.raises(BadParameter, match="=full is not for image classifiers"):
-        parallelise(model, [], training=keys(**key), ranks=ranks, initialise=lambda: None)
-
-
 def test_hybrid_uneven_nodes_are_refused(ranks: Ranks) -> None:
     with pytest.raises(BadParameter, match="same number of processes on every node"):
         spread(replace(ranks, local_world_size=2), parallelism="hybrid")

@@ -23,7 +23,7 @@ from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.catalogue.training_config import LanguageTraining
 from stationmaster.domain.checkpoints import DESCRIPTION
-from stationmaster.domain.errors import BadParameter, PermanentError
+from stationmaster.domain.errors import BadParameter
 from training.agreement import from_rank_0
 from training.export import described_model
 from training.files import build_once, whole_directory
@@ -252,10 +252,8 @@ def _sample_directory(model: LanguageModel, *, cache_dir: Path) -> Path:
 
 def _published_class(model: nn.Module) -> str:
     """Return transformers' name of the model's class, which sharding or we may have subclassed."""
-    for kind in type(model).__mro__:
-        if kind.__module__.startswith("transformers.models."):
-            return kind.__name__
-    raise PermanentError(f"{type(model).__name__} is no model of transformers and has no config")
+    kinds = type(model).__mro__
+    return next(k.__name__ for k in kinds if k.__module__.startswith("transformers.models."))
 
 
 def _keep_published(

@@ -150,7 +150,17 @@ def _divisor(size: int, tensor_parallel: int) -> int:
     return size * math.lcm(2, tensor_parallel)
 
 
-def uneven_experts(model: LanguageModel, size: int, *, shards: int) -> str | None:
+def why_not_shared(model: LanguageModel | ImageModel, size: int, *, shards: int) -> str | None:
+    """Say why so many ranks cannot share experts, and what to use; None if they can."""
+    if not isinstance(model, LanguageModel):
+        return None
+    if (reason := _uneven_experts(model, size, shards=shards)) is None:
+        return None
+    remedy = words_of(possible_expert_sizes(model, shards=shards))
+    return f"expert_parallel={size} {reason}; {remedy}"
+
+
+def _uneven_experts(model: LanguageModel, size: int, *, shards: int) -> str | None:
     """Say why the experts of a block do not come out even over the ranks, or None.
 
     Args:
@@ -176,7 +186,7 @@ def possible_expert_sizes(model: LanguageModel, *, shards: int) -> tuple[int, ..
     if model.family != _WITH_EXPERTS:
         return ()
     sizes = _divisors(model.experts)
-    return tuple(size for size in sizes if uneven_experts(model, size, shards=shards) is None)
+    return tuple(size for size in sizes if _uneven_experts(model, size, shards=shards) is None)
 
 
 def _divisors(number: int) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ from stationmaster.domain.catalogue.sharing import (
     possible_expert_sizes,
     possible_parts,
     possible_sizes,
-    uneven_experts,
+    why_not_shared,
     words_of,
 )
 from stationmaster.domain.catalogue.training_config import LanguageTraining, norm_batch_of
@@ -129,13 +129,9 @@ def _check_split(layout: Layout) -> str | None:
 
 def check_experts(layout: Layout) -> str | None:
     """Say why the experts of a block do not come out even over the processes, or None."""
-    model, size = layout.recipe.model, layout.expert_parallel
-    if size == 1 or not isinstance(model, LanguageModel):
-        return None
-    if (reason := uneven_experts(model, size, shards=layout.shards)) is None:
-        return None
-    remedy = words_of(possible_expert_sizes(model, shards=layout.shards))
-    return f"expert_parallel={size} {reason}; {remedy}"
+    if layout.expert_parallel == 1:
+        return None  # of a framework, which has no shards, as well
+    return why_not_shared(layout.recipe.model, layout.expert_parallel, shards=layout.shards)
 
 
 def _possible(
