@@ -10,7 +10,7 @@ from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.errors import IllegalTransition
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.reactions.cluster import GoBack, decide
-from stationmaster.domain.reactions.workflow import WorkflowEnds, WorkflowFailed
+from stationmaster.domain.reactions.workflow import Caught, WorkflowEnds
 from stationmaster.services import Services
 from stationmaster.steps.conclude_run import Conclusion
 from stationmaster.steps.parts.caught_errors import parse_caught
@@ -31,8 +31,7 @@ def conclude_cluster(
     that has failed and that no run leases drains at once, which is put on the bus.
     """
     cluster = services.cluster_states.load(cluster_id)
-    ends = WorkflowEnds(services.now(), parse_caught(error))
-    cluster = _end(services, cluster, ends, pass_number)
+    cluster = _end(services, cluster, parse_caught(error), pass_number)
     failed = cluster.entered_in_pass(ClusterPhase.FAILED) is not None
     failed = failed or cluster.passes != pass_number
     return {"outcome": ClusterPhase.FAILED.value if failed else cluster.phase.value}
@@ -40,17 +39,15 @@ def conclude_cluster(
 
 def fail_cluster(services: Services, cluster: Cluster, *, pass_number: int, reason: str) -> None:
     """Record that an execution for the cluster crashed, and tell the runs that wait for it."""
-    _end(services, cluster, WorkflowFailed(reason), pass_number)
+    _end(services, cluster, Caught("", reason), pass_number)
 
 
-def _end(
-    services: Services, cluster: Cluster, seen: WorkflowEnds | WorkflowFailed, pass_number: int
-) -> Cluster:
+def _end(services: Services, cluster: Cluster, caught: Caught | None, pass_number: int) -> Cluster:
     if pass_number != cluster.passes:
         # Its failure is recorded, and has begun the next pass; perhaps not its workflow yet.
         start_pass(services, cluster)
         return cluster
-    reactions = decide(cluster, seen)
+    reactions = decide(cluster, WorkflowEnds(services.now(), caught))
     try:
         cluster = change_cluster_phases(services, cluster, reactions)
         for reaction in reactions:

@@ -17,10 +17,10 @@ from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.reactions.cluster import (
     CompleteTeardown,
     FailTeardown,
-    TeardownCrashed,
     TeardownEnds,
     decide,
 )
+from stationmaster.domain.reactions.workflow import Caught
 from stationmaster.services import Services
 from stationmaster.steps.parts.caught_errors import parse_caught
 from stationmaster.steps.parts.leftovers import find_left
@@ -36,16 +36,16 @@ def conclude_teardown(
     `error` is what Step Functions caught; None after a verified teardown.
     """
     cluster = services.cluster_states.load(cluster_id)
-    _end(services, cluster, TeardownEnds(parse_caught(error)))
+    _end(services, cluster, parse_caught(error))
 
 
 def fail_teardown(services: Services, cluster: Cluster, *, reason: str) -> None:
     """Record that a teardown workflow crashed, unless its end is recorded already."""
-    _end(services, cluster, TeardownCrashed(reason))
+    _end(services, cluster, Caught("", reason))
 
 
-def _end(services: Services, cluster: Cluster, seen: TeardownEnds | TeardownCrashed) -> None:
-    for reaction in decide(cluster, seen):
+def _end(services: Services, cluster: Cluster, caught: Caught | None) -> None:
+    for reaction in decide(cluster, TeardownEnds(caught)):
         if isinstance(reaction, CompleteTeardown | FailTeardown):
             event = _as_event(services, cluster, reaction, services.now())
             services.cluster_states.record(cluster.cluster_id, [event])

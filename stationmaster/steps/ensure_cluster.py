@@ -71,8 +71,7 @@ def ensure_cluster(services: Services, cluster_id: ClusterId) -> StepResult:
     if found.status != "ACTIVE":
         since = requested_at(cluster, ResourceKind.CLUSTER, name)
         what = f"cluster {name} is still {found.status}"
-        check_provisioning(services, since, what, then="try again later")
-        return NOT_READY
+        return check_provisioning(services, since, what, then="try again later")
     services.access_entries.ensure(cluster_id, run_id=cluster.run_id)
     services.pod_identities.ensure(cluster_id, run_id=cluster.run_id)
     services.addons.ensure(cluster_id, POD_IDENTITY_AGENT, run_id=cluster.run_id)

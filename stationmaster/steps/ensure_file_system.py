@@ -77,8 +77,7 @@ def ensure_file_system(services: Services, cluster_id: ClusterId) -> StepResult:
     if found.lifecycle != "AVAILABLE":
         since = requested_at(cluster, ResourceKind.FILE_SYSTEM, name)
         what = f"file system {found.file_system_id} is still {found.lifecycle}"
-        check_provisioning(services, since, what, then=_REMEDY)
-        return NOT_READY
+        return check_provisioning(services, since, what, then=_REMEDY)
     cluster = resource_created(
         services, cluster, ResourceKind.FILE_SYSTEM, name, resource_id=found.file_system_id
     )

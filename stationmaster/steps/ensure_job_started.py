@@ -85,7 +85,7 @@ def _wait_in_queue(
     """Show that the job waits for Kueue, once Kueue knows it and a relay watches it."""
     why = why_queued(gateway, run.request.job_options, job.uid)
     if why is None:
-        check_time(
+        return check_time(
             services,
             since=run.entered(RunPhase.SUBMITTING),
             limit_s=services.settings.job_start_timeout_s,
@@ -93,7 +93,6 @@ def _wait_in_queue(
             then=f"enable the integration {gateway.backend.QUEUE_INTEGRATION} in Kueue's "
             "configuration",
         )
-        return NOT_READY
     if not _is_watched(services, gateway, run):
         return NOT_READY
     # Asked twice: Kueue may admit the job, and the relay report it, before the phase is written.

@@ -9,11 +9,12 @@ good. A node that came later would be paid for and used by nobody.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from stationmaster.cluster_file_system import existing_of
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.cluster.aggregate import Cluster
+from stationmaster.domain.cluster.events import SizeSettled
 from stationmaster.domain.cluster.replacing import open_replacements
 from stationmaster.domain.errors import ResourceFailed, StationmasterError, TransientError
 from stationmaster.domain.ids import ClusterId
@@ -50,14 +51,6 @@ from stationmaster.steps.parts.zones import (
 if TYPE_CHECKING:
     from stationmaster.aws.node_groups import NodeGroup
     from stationmaster.aws.security_groups import SecurityGroup
-
-
-from typing import TYPE_CHECKING, Final
-
-from stationmaster.domain.cluster.events import SizeSettled
-
-if TYPE_CHECKING:
-    from stationmaster.aws.node_groups import NodeGroup
 
 
 # Within it an instance that AWS has boots and joins; as long as a lost one is given to be replaced.
@@ -118,8 +111,7 @@ def ensure_node_group(services: Services, cluster_id: ClusterId, *, node_group: 
         if found.failure:
             then = found.remedy or "repair that in the AWS account, then try again"
         since = _since(cluster, node_group)
-        check_provisioning(services, since, what, seen=found.failure, then=then)
-        return NOT_READY
+        return check_provisioning(services, since, what, seen=found.failure, then=then)
     cluster = resource_created(services, cluster, ResourceKind.NODE_GROUP, node_group)
     # The file system may just have given up the zone.
     has_moved = node_group == TRAINING_NODE_GROUP and is_in_left_zone(cluster, found)

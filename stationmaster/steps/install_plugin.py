@@ -9,7 +9,7 @@ from stationmaster.inspection import Finding, LiveCluster, Verdict, live_cluster
 from stationmaster.plugins import Plugin, get_plugin
 from stationmaster.rendering.placing import from_copies
 from stationmaster.services import Services
-from stationmaster.steps import NOT_READY, READY, StepResult
+from stationmaster.steps import READY, StepResult
 from stationmaster.steps.parts.exit_from_existing import taken_out_when_late
 from stationmaster.steps.parts.records import check_time, of_pass
 from stationmaster.steps.parts.stops import raise_if_unwanted
@@ -32,7 +32,7 @@ def install_plugin(services: Services, cluster_id: ClusterId, *, plugin: str) ->
         raise ResourceFailed(finding.sentence)
     if finding.verdict is not Verdict.GOOD:
         started = [r.active_at for r in cluster.resources.values() if r.active_at is not None]
-        check_time(
+        return check_time(
             services,
             since=max([cluster.pass_began_at, *started]) if started else None,
             limit_s=services.settings.plugin_timeout_s,
@@ -40,7 +40,6 @@ def install_plugin(services: Services, cluster_id: ClusterId, *, plugin: str) ->
             seen=finding.sentence,
             then="try again later",
         )
-        return NOT_READY
     event = PluginReady(
         **services.cluster_stamp(cluster_id, "plugin.ready", plugin, *of_pass(cluster)),
         plugin=plugin,

@@ -10,7 +10,7 @@ from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.services import Services
-from stationmaster.steps import NOT_READY, READY, StepResult
+from stationmaster.steps import READY, StepResult
 from stationmaster.steps.parts.exit_from_existing import release_in_existing
 from stationmaster.steps.parts.holders import raise_if_held
 from stationmaster.steps.parts.records import check_teardown, resources_deleted
@@ -39,8 +39,7 @@ def release_cluster(services: Services, cluster_id: ClusterId) -> StepResult:
     if not late and found.status != "DELETING":
         services.clusters.release(cluster_id, found.name)
     what = f"cluster {found.name} is still {found.status}"
-    check_teardown(services, cluster, what, seen=found.failure)
-    return NOT_READY
+    return check_teardown(services, cluster, what, seen=found.failure)
 
 
 def _release_in_existing(services: Services, cluster: Cluster) -> StepResult:
@@ -50,5 +49,4 @@ def _release_in_existing(services: Services, cluster: Cluster) -> StepResult:
         resources_deleted(services, cluster, *kinds)
         return READY
     what = f"{left[0].name} is still in EKS cluster {cluster.spec.eks_name}"
-    check_teardown(services, cluster, what)
-    return NOT_READY
+    return check_teardown(services, cluster, what)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.services import Services
-from stationmaster.steps import NOT_READY, READY, StepResult
+from stationmaster.steps import READY, StepResult
 from stationmaster.steps.parts.holders import holders, raise_if_held
 from stationmaster.steps.parts.records import check_teardown, resources_deleted
 
@@ -29,8 +29,7 @@ def release_file_system(services: Services, cluster_id: ClusterId) -> StepResult
         raise_if_held(services, cluster)
     if held.run_ids:
         what = f"the results of run {held.run_ids[0]} are still being saved"
-        check_teardown(services, cluster, what)
-        return NOT_READY
+        return check_teardown(services, cluster, what)
     found = services.file_systems.list_tagged(cluster_id)
     links = services.data_links.list_tagged(cluster_id)
     if not found and not links:
@@ -46,5 +45,4 @@ def release_file_system(services: Services, cluster_id: ClusterId) -> StepResult
             services.data_links.release(cluster_id, link.association_id)
         what = f"data repository association {links[0].association_id} is still there"
     seen = found[0].failure if found else links[0].failure
-    check_teardown(services, cluster, what, seen=seen)
-    return NOT_READY
+    return check_teardown(services, cluster, what, seen=seen)

@@ -20,7 +20,7 @@ from stationmaster.domain.names import (
 from stationmaster.jobs import save
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.services import Services
-from stationmaster.steps import NOT_READY, READY, StepResult
+from stationmaster.steps import READY, StepResult
 from stationmaster.steps.parts.holders import holders
 from stationmaster.steps.parts.records import check_time
 from stationmaster.steps.parts.removal import (
@@ -51,13 +51,12 @@ def release_job(services: Services, cluster_id: ClusterId) -> StepResult:
     left = _release(services, gateway, cluster)
     if not left:
         return READY
-    check_time(
+    return check_time(
         services,
         since=cluster.teardown_started_at,
         limit_s=services.settings.release_job_timeout_s,
         what=f"{left[0]} of cluster {cluster_id} is still there",
     )
-    return NOT_READY
 
 
 def _release(services: Services, gateway: KubernetesGateway, cluster: Cluster) -> list[str]:

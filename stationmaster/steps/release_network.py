@@ -11,7 +11,7 @@ from __future__ import annotations
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.resources import Left
 from stationmaster.services import Services
-from stationmaster.steps import NOT_READY, READY, StepResult
+from stationmaster.steps import READY, StepResult
 from stationmaster.steps.parts.records import check_teardown, resources_deleted
 
 
@@ -36,5 +36,4 @@ def release_network(services: Services, cluster_id: ClusterId) -> StepResult:
         services.file_systems.release(cluster_id, file_system.id)
     if not late and services.clusters.left(cluster_id):
         return READY
-    check_teardown(services, cluster, f"{', '.join(map(str, left))} cannot be deleted yet")
-    return NOT_READY
+    return check_teardown(services, cluster, f"{', '.join(map(str, left))} cannot be deleted yet")

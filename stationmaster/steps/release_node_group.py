@@ -48,8 +48,7 @@ def release_node_group(services: Services, cluster_id: ClusterId, *, node_group:
             return NOT_READY
         services.node_groups.release(cluster_id, node_group)
     what = f"node group {node_group} is still {found.status}"
-    check_teardown(services, cluster, what, seen=found.failure)
-    return NOT_READY
+    return check_teardown(services, cluster, what, seen=found.failure)
 
 
 def _is_still_written(services: Services, cluster: Cluster) -> bool:

@@ -10,7 +10,7 @@ from stationmaster.domain.names import LABEL_RUN_ID
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.services import Services
-from stationmaster.steps import NOT_READY, READY, StepResult
+from stationmaster.steps import READY, StepResult
 from stationmaster.steps.parts.records import check_time
 from stationmaster.steps.parts.removal import jobs_of, remove_attendants, remove_jobs
 from stationmaster.steps.parts.results_access import end_access
@@ -36,13 +36,12 @@ def release_run(services: Services, run_id: RunId) -> StepResult:
         left = f"everything ({exc})"
     if not left:
         return READY
-    check_time(
+    return check_time(
         services,
         since=run.ended_at,
         limit_s=services.settings.release_job_timeout_s,
         what=f"{left} of run {run_id} is still in cluster {cluster.label}",
     )
-    return NOT_READY
 
 
 def cluster_to_leave(services: Services, run: Run) -> Cluster | None:

@@ -22,7 +22,6 @@ from stationmaster.domain.reactions.cluster import (
     RunWaits,
     StartTeardown,
     TeardownBegins,
-    TeardownCrashed,
     TeardownEnds,
     consequences,
     decide,
@@ -35,7 +34,6 @@ from stationmaster.domain.reactions.workflow import (
     StartWorkflow,
     StepBegins,
     WorkflowEnds,
-    WorkflowFailed,
     WorkflowFound,
 )
 from tests.support.factories import CLUSTER_ID, RUN_ID, START, make_cluster
@@ -114,7 +112,7 @@ def test_wait_for_the_cluster_ends_once_it_is_ready_or_never_will_be(phase):
         (WorkflowEnds(START, BROKEN), ChangePhase(ClusterPhase.FAILED, "no capacity")),
         (WorkflowEnds(START, Caught("E")), ChangePhase(ClusterPhase.FAILED, "E")),
         (WorkflowEnds(START, Caught("")), ChangePhase(ClusterPhase.FAILED, "unknown error")),
-        (WorkflowFailed("ended"), ChangePhase(ClusterPhase.FAILED, "ended")),
+        (WorkflowEnds(START, Caught("", "ended")), ChangePhase(ClusterPhase.FAILED, "ended")),
     ],
 )
 def test_end_of_the_workflow_is_the_end_of_provisioning(phase, seen, end):
@@ -148,7 +146,7 @@ def test_cluster_that_goes_away_gets_its_teardown_after_a_minute(phase, waited_s
 @pytest.mark.parametrize("phase", ClusterPhase)
 def test_end_of_a_teardown_is_recorded_once_unless_the_cluster_is_released(phase):
     cluster, is_over = in_phase(phase), phase is ClusterPhase.RELEASED
-    crash = TeardownCrashed("no capacity")
+    crash = TeardownEnds(Caught("", "no capacity"))
 
     assert decide(cluster, TeardownEnds()) == (() if is_over else (CompleteTeardown(),))
     for failure in (TeardownEnds(BROKEN), crash):

@@ -221,48 +221,43 @@ class ZoneGivenUp(_Event):
     """The reason, in AWS's words."""
 
 
-class ResourceRequested(_Event):
+class _ResourceEvent(_Event):
+    kind: ResourceKind
+    name: str
+
+
+class ResourceRequested(_ResourceEvent):
     """A creation is about to be requested; recorded first, so that teardown knows of it."""
 
     type: Literal["resource.requested"] = "resource.requested"
-    kind: ResourceKind
-    name: str
     price_per_hour_usd: float = 0.0
     anew: bool = False
     """Whether it is created once more: it was there before, or AWS had refused it."""
 
 
-class ResourceSeen(_Event):
+class ResourceSeen(_ResourceEvent):
     """AWS lists a resource whose creation was requested, so it can no longer appear unnoticed."""
 
     type: Literal["resource.seen"] = "resource.seen"
-    kind: ResourceKind
-    name: str
 
 
-class ResourceRefused(_Event):
+class ResourceRefused(_ResourceEvent):
     """AWS refused to create a resource, so nothing of it can appear."""
 
     type: Literal["resource.refused"] = "resource.refused"
-    kind: ResourceKind
-    name: str
 
 
-class ResourceCreated(_Event):
+class ResourceCreated(_ResourceEvent):
     """A resource is there and usable; `resource_id` is AWS's id where that is not its name."""
 
     type: Literal["resource.created"] = "resource.created"
-    kind: ResourceKind
-    name: str
     resource_id: str = ""
 
 
-class ResourceDeleted(_Event):
+class ResourceDeleted(_ResourceEvent):
     """A resource is gone, as seen by asking AWS for it."""
 
     type: Literal["resource.deleted"] = "resource.deleted"
-    kind: ResourceKind
-    name: str
     never_was: bool = False
     """Whether AWS had refused to create it, so nothing was deleted."""
 

@@ -26,7 +26,6 @@ from stationmaster.domain.reactions.workflow import (
     StartWorkflow,
     StepBegins,
     WorkflowEnds,
-    WorkflowFailed,
     WorkflowFound,
     repair_workflow,
 )
@@ -51,16 +50,9 @@ class TeardownBegins:
 
 @dataclass(frozen=True, slots=True)
 class TeardownEnds:
-    """A teardown has come to its conclusion; `caught` is None where all was seen to be gone."""
+    """A teardown has ended; `caught` is None where all was seen to be gone."""
 
     caught: Caught | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TeardownCrashed:
-    """A teardown workflow was ended from outside; `sentence` says how."""
-
-    sentence: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +76,8 @@ Seen = (
     | RunWaits
     | ClusterWritten
     | WorkflowEnds
-    | WorkflowFailed
     | TeardownBegins
     | TeardownEnds
-    | TeardownCrashed
     | TimeReached
     | LookedAfter
     | WorkflowFound
@@ -233,12 +223,8 @@ def decide(cluster: Cluster, seen: Seen) -> Reactions:
             return (AnnounceDrain(),) if cluster.is_going_away and cluster.is_open else ()
         case WorkflowEnds():
             return _provisioned(cluster, seen.caught.why if seen.caught else None)
-        case WorkflowFailed(sentence):
-            return _provisioned(cluster, sentence)
         case TeardownEnds():
             return _torn_down(cluster, seen.caught)
-        case TeardownCrashed(sentence):
-            return _torn_down(cluster, Caught("", sentence))
         case LookedAfter():
             return _looked_after(cluster, seen)
         case WorkflowFound():

@@ -34,6 +34,7 @@ from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import PhaseChanged, RunPhase
 from stationmaster.services import ClusterStamp, Services
+from stationmaster.steps import NOT_READY, StepResult
 
 # Their steps look for them, and request them only where they are missing.
 _LOOKED_FOR: Final = frozenset(
@@ -283,16 +284,18 @@ def requested_at(cluster: Cluster, kind: ResourceKind, name: str) -> datetime | 
 
 def check_provisioning(
     services: Services, since: datetime | None, what: str, *, seen: str = "", then: str = ""
-) -> None:
+) -> StepResult:
     """Raise StepTimedOut, as `check_time`, where what is provisioned takes too long."""
     limit_s = services.settings.provision_timeout_s
-    check_time(services, since=since, limit_s=limit_s, what=what, seen=seen, then=then)
+    return check_time(services, since=since, limit_s=limit_s, what=what, seen=seen, then=then)
 
 
-def check_teardown(services: Services, cluster: Cluster, what: str, *, seen: str = "") -> None:
+def check_teardown(
+    services: Services, cluster: Cluster, what: str, *, seen: str = ""
+) -> StepResult:
     """Raise StepTimedOut, as `check_time`, once the time of the cluster's teardown is over."""
     since, limit_s = cluster.teardown_started_at, services.settings.release_timeout_s
-    check_time(services, since=since, limit_s=limit_s, what=what, seen=seen)
+    return check_time(services, since=since, limit_s=limit_s, what=what, seen=seen)
 
 
 def check_time(
@@ -303,17 +306,18 @@ def check_time(
     what: str,
     seen: str = "",
     then: str = "",
-) -> None:
-    """Raise StepTimedOut once the wait exceeds its limit.
+) -> StepResult:
+    """Return that it is not ready yet, unless the wait exceeds its limit.
 
     Raises:
         StepTimedOut: saying what is not ready, for how long, what was seen last, and what a person
             can do `then`.
     """
     if since is None:
-        return
+        return NOT_READY
     waited_s = (services.now() - since).total_seconds()
     if waited_s > limit_s:
         sentence = f"{what} after {waited_s:.0f} s (limit {limit_s:.0f} s)"
         sentence = f"{sentence}: {seen.rstrip('.')}" if seen else sentence
         raise StepTimedOut(f"{sentence}; {then}" if then else sentence)
+    return NOT_READY
