@@ -11,7 +11,7 @@ PORT ?= 8700
 unexport PYTHONDONTWRITEBYTECODE
 INSTALL = @$(PYTHON) -m stationmaster.install --installer $(INSTALLER)
 
-.PHONY: setup demo run test test-all check synth generate bench format
+.PHONY: setup demo run test test-all check synth generate pictures bench format
 
 setup:  ## everything that development needs
 	$(INSTALL) everything
@@ -51,6 +51,11 @@ generate: setup  ## rewrite the committed files that are generated from code
 	$(BIN)/python -m stacks.generate
 	$(BIN)/python -m stationmaster.rendering.examples --write
 	$(BIN)/python -m stationmaster.cli.reference
+
+pictures: setup  ## take the pictures of README.md and docs/local-mode.md anew, in 255 colours; needs Chromium
+	STATIONMASTER_SCREENSHOTS=docs/images $(BIN)/pytest -q tests/e2e/test_e2e_page.py -k main_job
+	@$(BIN)/python -c "from PIL import Image; [Image.open(path).convert('RGB').quantize(255).save(path, optimize=True) \
+	for path in map('docs/images/{}.png'.format, ('channel', 'run', 'receipt'))]"
 
 synth: setup  ## the CloudFormation templates, in cdk.out; the sizes of the functions' packages
 	$(BIN)/python -m stacks.package_sizes
