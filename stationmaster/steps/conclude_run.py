@@ -6,15 +6,10 @@ from collections.abc import Mapping
 from typing import TypedDict
 
 from stationmaster.domain.ids import RunId
-from stationmaster.domain.reactions.ending import ExplainSilence
-from stationmaster.domain.reactions.run import POLICY, decide
-from stationmaster.domain.reactions.seen import SilenceExplained
-from stationmaster.domain.reactions.workflow import WorkflowEnds
 from stationmaster.jobs.push import give_up_push
 from stationmaster.services import Services
-from stationmaster.steps.parts.caught_errors import parse_caught
 from stationmaster.steps.parts.records import change_phases
-from stationmaster.steps.parts.silence import explain_silence
+from stationmaster.steps.parts.silence import end_of
 
 
 class Conclusion(TypedDict):
@@ -31,8 +26,5 @@ def conclude_run(
     A run that has ended already stays as it is.
     """
     run = give_up_push(services, services.runs.load(run_id))
-    reactions = decide(run, WorkflowEnds(services.now(), parse_caught(error)), POLICY)
-    if ExplainSilence() in reactions:
-        reactions = decide(run, SilenceExplained(*explain_silence(services, run)), POLICY)
-    run = change_phases(services, run, reactions)
+    run = change_phases(services, run, end_of(services, run, error))
     return {"outcome": run.phase.value}

@@ -11,10 +11,6 @@ from typing import Final
 from stationmaster.domain.errors import SavingFailed
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID
-from stationmaster.domain.reactions.ending import ExplainSilence
-from stationmaster.domain.reactions.run import POLICY, decide
-from stationmaster.domain.reactions.seen import SilenceExplained
-from stationmaster.domain.reactions.workflow import WorkflowEnds
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import ResultsLost, RunPhase
@@ -25,12 +21,11 @@ from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.rendering.metadata import run_labels
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
-from stationmaster.steps.parts.caught_errors import parse_caught
 from stationmaster.steps.parts.job_driver import carry_out, remove, settle
 from stationmaster.steps.parts.records import change_phases
 from stationmaster.steps.parts.removal import remove_jobs_of
 from stationmaster.steps.parts.results_access import ensure_access
-from stationmaster.steps.parts.silence import explain_silence
+from stationmaster.steps.parts.silence import end_of
 
 # A PyTorchJob with a master succeeds with it; its other pods may be at their last steps.
 LAST_STEPS_S: Final = 120.0
@@ -87,10 +82,7 @@ def _begin(services: Services, run: Run, error: Mapping[str, str] | None) -> Run
     """Record that the run is being saved, and how it will end; once."""
     if run.phase is RunPhase.SAVING or not run.has_unsaved_results:
         return run
-    reactions = decide(run, WorkflowEnds(services.now(), parse_caught(error)), POLICY)
-    if ExplainSilence() in reactions:
-        reactions = decide(run, SilenceExplained(*explain_silence(services, run)), POLICY)
-    return change_phases(services, run, reactions)
+    return change_phases(services, run, end_of(services, run, error))
 
 
 def _has_file_system(services: Services, cluster_id: ClusterId) -> bool:

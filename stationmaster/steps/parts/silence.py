@@ -7,7 +7,7 @@ cluster, its node groups, its API, the job, the nodes, the pods, and the relay l
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from stationmaster.domain.errors import PermanentError, TransientError
@@ -17,12 +17,17 @@ from stationmaster.domain.names import (
     SYSTEM_NODE_GROUP,
     TRAINING_NODE_GROUP,
 )
+from stationmaster.domain.reactions.ending import ExplainSilence
+from stationmaster.domain.reactions.run import POLICY, Reactions, decide
+from stationmaster.domain.reactions.seen import SilenceExplained
+from stationmaster.domain.reactions.workflow import WorkflowEnds
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.inspection import live_cluster
 from stationmaster.jobs.live_run import cluster_of
 from stationmaster.kubernetes.views import PodView
 from stationmaster.services import Services
+from stationmaster.steps.parts.caught_errors import parse_caught
 from stationmaster.steps.parts.failure_reasons import why_failed
 from stationmaster.steps.parts.records import resources_deleted
 
@@ -58,6 +63,14 @@ def find_lost_capacity(services: Services, run: Run) -> str | None:
             failure = f": {group.failure}" if group.failure else ""
             return f"the {name} node group is {group.status} during the run{failure}"
     return None
+
+
+def end_of(services: Services, run: Run, error: Mapping[str, str] | None) -> Reactions:
+    """Decide how the run ends; `error` is what Step Functions caught, None after success."""
+    reactions = decide(run, WorkflowEnds(services.now(), parse_caught(error)), POLICY)
+    if ExplainSilence() not in reactions:
+        return reactions
+    return decide(run, SilenceExplained(*explain_silence(services, run)), POLICY)
 
 
 def explain_silence(services: Services, run: Run) -> tuple[str, bool]:
