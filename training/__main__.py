@@ -35,11 +35,8 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from stationmaster.domain.errors import (
-    BadCommand,
-    BadParameter,
-    StationmasterError,
-)
+from stationmaster.domain.errors import BadCommand, BadParameter, StationmasterError
+from stationmaster.domain.exit_codes import EXIT_MISUNDERSTOOD
 from stationmaster.domain.full_disk import full_disk
 from stationmaster.domain.progress_lines import FailedLine
 from stationmaster.domain.results import METRICS_FILE
@@ -68,7 +65,6 @@ if TYPE_CHECKING:
 
 EXIT_FINISHED: Final = 0
 EXIT_FAILED: Final = 1
-EXIT_MISUNDERSTOOD: Final = 2  # argparse's own
 
 logger = logging.getLogger("training")
 

@@ -125,11 +125,8 @@ class ResumeSearch:
         if manifest.configuration.get("steps") != self._configuration.get("steps"):
             schedule = self._configuration.get("schedule")
             why = f" (schedule={schedule} falls to the last step: other steps are other rates)"
-        raise BadParameter(
-            f"checkpoint {checkpoint_path(self._directory, manifest.step)} was made with another "
-            f"configuration: {'; '.join(different)}{why}; give its values to continue it, or "
-            "another --output-dir to start from scratch"
-        )
+        path = checkpoint_path(self._directory, manifest.step)
+        raise _other(path, different, why, "another --output-dir")
 
     def _note(self, step: int, reason: str) -> None:
         self.damaged[step] = reason
@@ -214,7 +211,11 @@ def _move(
 def _check(manifest: Manifest, configuration: Mapping[str, str], *, restored: Path) -> None:
     different = differences(manifest.configuration, configuration, but=MAY_CHANGE)
     if different:
-        raise BadParameter(
-            f"checkpoint {restored} was made with another configuration: {'; '.join(different)}; "
-            "give its values to continue it, or leave --resume-from out to start from scratch"
-        )
+        raise _other(restored, different, "", "leave --resume-from out")
+
+
+def _other(path: Path, different: list[str], why: str, way_out: str) -> BadParameter:
+    return BadParameter(
+        f"checkpoint {path} was made with another configuration: {'; '.join(different)}{why}; "
+        f"give its values to continue it, or {way_out} to start from scratch"
+    )

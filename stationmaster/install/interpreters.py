@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from stationmaster.install.installers import InstallFailed, choose_installer, install
-from stationmaster.install.set_up import PYTHON, VENV, fingerprint_of_project
+from stationmaster.install.set_up import PYTHON, VENV, fingerprint_of
 
 SUPPORTED: Final = ((3, 11), (3, 12), (3, 13))
 _MARKER: Final = ".ready"
@@ -79,25 +79,22 @@ def version_of(python: Path) -> str | None:
 
 def _environment(python: Path, folder: Path) -> Path:
     """Make or update the environment; gives its Python."""
-    fingerprint = fingerprint_of_project()
+    fingerprint = fingerprint_of()
     marker = folder / _MARKER
     inside = folder / "bin" / "python"
     if inside.exists() and marker.exists() and marker.read_text() == fingerprint:
         return inside
-    uv = choose_installer(PYTHON, wanted="uv", report=_ignore)
+    # Nothing is reported: the environments are small.
+    uv = choose_installer(PYTHON, wanted="uv", report=lambda _line: None)
     # uv installs from outside; pip has to be inside.
     make: list[str | Path] = [python, "-m", "venv", "--clear"]
     make += ["--without-pip", folder] if uv else [folder]
     made = subprocess.run(make, check=False, capture_output=True, text=True)
     if made.returncode:
         raise InstallFailed(f"{python} cannot make an environment: {made.stdout}{made.stderr}")
-    install(inside, ["--editable", ".[fast-tests]"], uv=uv, report=_ignore)
+    install(inside, ["--editable", ".[fast-tests]"], uv=uv, report=lambda _line: None)
     marker.write_text(fingerprint)
     return inside
-
-
-def _ignore(line: str) -> None:
-    """Report nothing: the environments are small."""
 
 
 if __name__ == "__main__":

@@ -62,7 +62,7 @@ def set_up(kind: Kind, *, installer: str) -> None:
     Raises:
         InstallFailed: one sentence for the person who waits.
     """
-    fingerprint = fingerprint_of_project()
+    fingerprint = fingerprint_of()
     if is_done(kind, fingerprint):
         return
     started = time.monotonic()
@@ -77,12 +77,9 @@ def set_up(kind: Kind, *, installer: str) -> None:
     _say(f"Set-up done after {time.monotonic() - started:.0f} s.")
 
 
-def fingerprint_of_project() -> str:
-    """Return the fingerprint of the folder that make runs in."""
-    return fingerprint_of(Path("pyproject.toml"), Path(CONSTRAINTS))
-
-
-def fingerprint_of(pyproject: Path, constraints: Path) -> str:
+def fingerprint_of(
+    pyproject: Path = Path("pyproject.toml"), constraints: Path = Path(CONSTRAINTS)
+) -> str:
     """Return what decides which packages are installed and how; a tool's settings do not count."""
     project = tomllib.loads(pyproject.read_text())
     parts = [

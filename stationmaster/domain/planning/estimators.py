@@ -16,14 +16,16 @@ Value = TypeVar("Value")
 def _by_trainer(
     own: Callable[[Layout], Value],
     by_megatron: Callable[[Layout], Value],
-    by_torchtitan: Callable[[Layout], Value],
+    by_torchtitan: Callable[[Layout], Value] | None = None,
 ) -> Callable[[Layout], Value]:
     def estimated(layout: Layout) -> Value:
         match layout.recipe.training:
             case MegatronTraining():
                 return by_megatron(layout)
-            case TitanTraining():
+            case TitanTraining() if by_torchtitan is not None:
                 return by_torchtitan(layout)
+            case TitanTraining():
+                return own(torchtitan.as_own(layout))
             case _:
                 return own(layout)
 
@@ -32,13 +34,11 @@ def _by_trainer(
 
 memory_of: Final = _by_trainer(memory.memory_of, megatron.memory_of, torchtitan.memory_of)
 """What training holds on each GPU, or in each CPU process."""
-step_time: Final = _by_trainer(speed.step_time, megatron.step_time, torchtitan.step_time)
+step_time: Final = _by_trainer(speed.step_time, megatron.step_time)
 """How long an optimizer step takes."""
-assumed_mfu: Final = _by_trainer(speed.assumed_mfu, megatron.assumed_mfu, torchtitan.assumed_mfu)
+assumed_mfu: Final = _by_trainer(speed.assumed_mfu, megatron.assumed_mfu)
 """The part of the GPUs' peak that the estimate counts on; None where it estimates otherwise."""
-checkpoint_bytes: Final = _by_trainer(
-    memory.checkpoint_bytes, megatron.checkpoint_bytes, torchtitan.checkpoint_bytes
-)
+checkpoint_bytes: Final = _by_trainer(memory.checkpoint_bytes, megatron.checkpoint_bytes)
 """The size of one checkpoint on the file system."""
 
 

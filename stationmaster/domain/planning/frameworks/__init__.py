@@ -1,4 +1,4 @@
 """What training takes where another framework does it: a module for each, called by `estimators`.
 
-Each has `memory_of`, `step_time`, `checkpoint_bytes` and `assumed_mfu`, with its own arithmetic.
+Megatron has arithmetic of its own; torchtitan, of memory, what differs from the own trainer's.
 """

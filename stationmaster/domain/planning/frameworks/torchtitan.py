@@ -13,10 +13,9 @@ from typing import Final
 from stationmaster.domain.catalogue.framework_training import TITAN_LOSS_PARTS, TitanTraining
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.training_config import LanguageTraining
-from stationmaster.domain.planning import memory, speed
+from stationmaster.domain.planning import memory
 from stationmaster.domain.planning.layout import BF16_BYTES, FP32_BYTES, Layout
 from stationmaster.domain.planning.memory import Memory
-from stationmaster.domain.planning.speed import StepTime
 
 # Of a part, the logits in bf16, their fp32 copy, and the gradients of both.
 _LOGIT_BYTES: Final = 2 * (BF16_BYTES + FP32_BYTES)
@@ -37,7 +36,7 @@ def memory_of(layout: Layout) -> Memory:
     assert isinstance(training, TitanTraining)
     values = layout.rows * training.sequence_length * model.vocab_size / training.tensor_parallel
     eager = replace(
-        memory.memory_of(_as_own(layout)),
+        memory.memory_of(as_own(layout)),
         logits=_LOGIT_BYTES * values / TITAN_LOSS_PARTS,
         staged=0.0,
     )
@@ -60,26 +59,14 @@ def _beside_graph(layout: Layout, eager: Memory) -> float:
     exported = eager.weights * BF16_BYTES / FP32_BYTES
     if not layout.recipe.training.eval_every:
         return exported
-    return max(exported, memory.forward_alone_bytes(_as_own(layout)) + eager.logits)
+    return max(exported, memory.forward_alone_bytes(as_own(layout)) + eager.logits)
 
 
-def step_time(layout: Layout) -> StepTime:
-    """Return the step of the product's own trainer."""
-    return speed.step_time(_as_own(layout))
+def as_own(layout: Layout) -> Layout:
+    """Return the same, trained by the product's own trainer, whose arithmetic counts.
 
-
-def assumed_mfu(layout: Layout) -> float | None:
-    """Part of the peak that the plan counts on: figures that torchtitan has published."""
-    return speed.assumed_mfu(_as_own(layout))
-
-
-def checkpoint_bytes(layout: Layout) -> float:
-    """Add up fp32 weights and Adam's two moments; the last one has the weights alone, in bf16."""
-    return memory.checkpoint_bytes(_as_own(layout))
-
-
-def _as_own(layout: Layout) -> Layout:
-    """Return the same, trained by the product's own trainer."""
+    Of checkpoints, the last one has the weights alone, in bf16.
+    """
     training = layout.recipe.training
     assert isinstance(training, TitanTraining)
     own = LanguageTraining.model_validate(training.model_dump(include=_PLANNED))
