@@ -7,8 +7,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from stationmaster.domain.foreign.findings import InEpoch, Logged, Progress
-from stationmaster.domain.foreign.reader import read
 from stationmaster.domain.progress_lines import ProgressLine, read_line
 
 # "[pod/NAME/CONTAINER] " is what `kubectl logs --prefix` puts before a line.
@@ -62,6 +60,10 @@ def _reported_step(text: str) -> object:
         if not isinstance(line, ProgressLine) or line.loss_nats is None:
             return None
         return line.step if math.isfinite(line.loss_nats) else None
+    # The bot draws cards with findings and reads no log: it need not compile what reads progress.
+    from stationmaster.domain.foreign.findings import InEpoch, Logged, Progress
+    from stationmaster.domain.foreign.reader import read
+
     match read(text):
         case Progress(step=step, loss_nats=float()):
             return step
