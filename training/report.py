@@ -1,4 +1,4 @@
-"""Tells the channel how far a program of your own is: one file, standard library only.
+"""Reports how far a program of your own is: one file, standard library only.
 
 Save it beside your script (`stationmaster snippet torch > report.py`), then call `report`:
 

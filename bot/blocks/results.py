@@ -58,14 +58,14 @@ def result_blocks(view: RunView) -> list[Block]:
 
 
 def _without_steps(run: Run) -> list[Block]:
-    """Say of a command that ended well and never told a step that nothing shows that it trained."""
+    """Say that nothing shows that a command trained which ended well and reported no step."""
     if run.phase is not RunPhase.SUCCEEDED or not run.request.program or run.progress is not None:
         return []
     return [
         section(
-            f"{md.WARNING} *Ended without a step:* it ended with exit code 0 and told no step, so "
-            "nothing shows that it trained; its log says what it did. `stationmaster snippet "
-            "torch` prints a function that tells the channel of steps."
+            f"{md.WARNING} *Ended without a step:* it ended with exit code 0 and reported no "
+            "step, so nothing shows that it trained; its log says what it did. `stationmaster "
+            "snippet torch` prints a function that reports steps."
         )
     ]
 

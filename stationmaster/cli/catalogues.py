@@ -66,7 +66,7 @@ _USES: Final = {
 
 
 def snippet(arguments: argparse.Namespace) -> int:
-    """Print the file that tells the channel of steps, with how a program calls it."""
+    """Print the file with which a program reports its steps, and how it is called."""
     print(f"# Save it as report.py beside your script, and call there: {_USES[arguments.kind]}")
     print((files("training") / "report.py").read_text(), end="")
     return 0

@@ -76,7 +76,7 @@ def make_parser() -> argparse.ArgumentParser:
     instances.add_argument("--json", action="store_true")
     instances.set_defaults(run=catalogues.instances)
     snippet = commands.add_parser(
-        "snippet", help="a file for your own script that tells the channel of its steps"
+        "snippet", help="a file with which your own script reports its steps"
     )
     snippet.add_argument("kind", choices=("hf", "lightning", "torch"))
     snippet.set_defaults(run=catalogues.snippet)

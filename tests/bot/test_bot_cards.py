@@ -515,6 +515,12 @@ def test_card_and_receipt_say_the_same_of_what_is_left(view, words):
         assert words in seen(content)
 
 
+def test_command_that_ended_well_without_a_step_says_that_nothing_shows_that_it_trained():
+    for shown, said in ((None, True), (progress(5), False)):
+        view = saved(RunPhase.SUCCEEDED, **COMMAND, progress=shown)
+        assert ("Ended without a step" in seen(run_card(view, now=NOW))) is said
+
+
 @pytest.mark.parametrize(
     "views",
     [
