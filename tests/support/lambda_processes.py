@@ -79,7 +79,7 @@ class _Process:
                 "AWS_LAMBDA_RUNTIME_API": f"127.0.0.1:{self._server.server_port}",
                 "AWS_LAMBDA_FUNCTION_NAME": function.name,
                 "AWS_LAMBDA_FUNCTION_VERSION": "$LATEST",
-                "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": str(function.memory_mib),
+                "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": "512",  # in MiB; the runtime only needs a number
                 "_HANDLER": function.handler,
             },
             cwd=working_dir,
