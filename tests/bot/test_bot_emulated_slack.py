@@ -18,7 +18,7 @@ import pytest
 from bot_world import BOT_TOKEN, USER, Clock, Person, Story, seen, started_workflows
 from slack_sdk import WebClient
 
-from bot.actions import ActionId, RunButton
+from bot.actions import ActionId, DecisionButton
 from stationmaster.domain.cluster.events import TeardownCompleted
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.services import Services
@@ -67,9 +67,9 @@ def test_emulator_of_others_takes_a_conversation_from_the_approval_to_the_receip
     assert "waits for an approval" in seen(person.type("tiny-llama", channel_id=CHANNEL))
     happens()
     (run,) = services.runs.list_recent()
-    value = RunButton(run_id=run.run_id).model_dump_json()
+    value = DecisionButton(about=run.run_id, shown=run.approval.wish.fingerprint).model_dump_json()
     for user in (USER, LEAD, LEAD):
-        person.press(ActionId.APPROVE_RUN, value, channel=CHANNEL, user=user)
+        person.press(ActionId.APPROVE, value, channel=CHANNEL, user=user)
     happens()
     story = Story(services, clock, run.run_id, count=9)
     story.lease()
