@@ -57,7 +57,7 @@ def test_trainer_of_others_has_its_loss_in_the_channel_and_its_files_in_the_buck
     assert run.loss_points[-1][1] < run.loss_points[0][1]
     text = str(local.card(run.run_id).blocks)
     assert "step 5" in text
-    assert "ls my-results/output" in text
+    assert "ls -R my-results/output" in text
     assert "from_pretrained" not in text
     assert local.left(run.run_id) == []
     paths = [*logs, "output/dataset", "output/snapshot.pt"]
