@@ -227,8 +227,6 @@ def _add(hits: _Hits, source: Source, seen: Seen, match: Match, context: Context
     own = (source.name, seen.subject, *fields.values())
     key = (rule.id, *(own if rule.rank is Rank.HARDWARE else ()))
     if rule.unless:
-        if (rule.unless, source.name, seen.subject, process) in hits.taken_back:
-            return
         key = (rule.id, source.name, seen.subject, process)
     known = hits.by_key.get(key)
     hit = _Hit(rule, source.name, seen, fields, match.start, len(hits.by_key))

@@ -55,7 +55,7 @@ class LineInterpreter:
         self._speaks_our_format = False
         self._total_steps = pod.total_steps
         self._saving: str | None = None
-        self._foreign, self._last_foreign_step, self._has_loss = Reader(), -1, False
+        self._read_from_start()
         self._failures = FailureReader(pod)
         self._network = NetworkReader(pod)
         self._newest: LogLine | None = None
@@ -69,6 +69,10 @@ class LineInterpreter:
         self._together.forget(self._pod)
         self._failures.start_container_run(container_run)
         self._network.start_container_run()
+        self._read_from_start()
+
+    def _read_from_start(self) -> None:
+        """Forget how far another trainer was: it begins again, or goes on from a checkpoint."""
         self._foreign, self._last_foreign_step, self._has_loss = Reader(), -1, False
 
     def read(self, line: LogLine) -> list[RelayEvent]:
@@ -89,7 +93,7 @@ class LineInterpreter:
         events = self._failures.read(line)
         if events is not None:
             # What comes next starts again from a checkpoint.
-            self._foreign, self._last_foreign_step, self._has_loss = Reader(), -1, False
+            self._read_from_start()
             self._together.set_back(line.at)
             return events
         if observed := self._network.read(line):
