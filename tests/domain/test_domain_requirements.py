@@ -3,12 +3,11 @@
 import pytest
 
 from stationmaster.domain.catalogue.entries import CATALOGUE
-from stationmaster.domain.datasets import SHARED_PREFIX, STREAM_PREFIX
+from stationmaster.domain.datasets import SHARED_PREFIX
 from stationmaster.domain.errors import BadParameter, NotPossibleNow
 from stationmaster.domain.names import SHARED_MOUNT
 from stationmaster.domain.planning.recipe_lookup import get_recipe
-from stationmaster.domain.planning.requirements import BUILT_IN_DATASETS, SHAPES_CLASSES, check_data
-from training.data import corpus, docstrings, image_lists
+from stationmaster.domain.planning.requirements import check_data
 
 
 @pytest.mark.parametrize("name", ["resnet50", "efficientnet-b7"])
@@ -42,7 +41,6 @@ def test_path_that_leaves_the_file_system_or_needs_quotes_is_refused(path):
 
 def test_shared_paths_begin_where_pods_mount_the_file_system():
     assert f"{SHARED_MOUNT}/" == SHARED_PREFIX
-    assert corpus.STREAM_PREFIX == STREAM_PREFIX
 
 
 @pytest.mark.parametrize(
@@ -97,15 +95,3 @@ def test_every_other_recipe_and_every_preset_has_its_data(name):
     check_data(recipe)
     if recipe.uses_own_trainer:
         check_data(recipe.with_overrides({"preset": "smoke"}))
-
-
-def test_built_in_data_sets_are_those_that_the_trainer_knows():
-    assert set(BUILT_IN_DATASETS["pretraining"]) == {corpus.PYTHON_CODE, *corpus.SHORT_NAMES}
-    assert BUILT_IN_DATASETS["finetuning"] == (docstrings.NAME,)
-    assert BUILT_IN_DATASETS["image-classification"] == (image_lists.SHAPES,)
-
-
-def test_number_of_shapes_is_what_the_trainer_draws(tmp_path):
-    image_lists.draw_shapes(tmp_path)
-
-    assert len(list((tmp_path / "train").iterdir())) == SHAPES_CLASSES

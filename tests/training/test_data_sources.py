@@ -12,8 +12,11 @@ from data_sets import number_tokenizer, numbered, write_rows
 
 from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.catalogue.models import LanguageModel
+from stationmaster.domain.datasets import STREAM_PREFIX
 from stationmaster.domain.errors import BadParameter, NotPossibleNow
+from stationmaster.domain.planning.requirements import BUILT_IN_DATASETS, SHAPES_CLASSES
 from training.config import TrainerConfig, parse_config
+from training.data import corpus, docstrings, image_lists
 from training.data.packed import PackedSource
 from training.data.shards import PackedData
 from training.data.sources import open_source, prepare_source
@@ -151,3 +154,12 @@ def test_more_text_than_is_prepared_at_a_start_names_the_other_ways(tmp_path: Pa
         BadParameter, match=r"has 3\.0 GiB .* -m training\.pack .* dataset=stream:/"
     ):
         prepare_source(config(tmp_path, str(tmp_path / "text")))
+
+
+def test_plans_know_exactly_the_data_sets_that_the_trainer_brings(tmp_path: Path) -> None:
+    assert set(BUILT_IN_DATASETS["pretraining"]) == {corpus.PYTHON_CODE, *corpus.SHORT_NAMES}
+    assert BUILT_IN_DATASETS["finetuning"] == (docstrings.NAME,)
+    assert BUILT_IN_DATASETS["image-classification"] == (image_lists.SHAPES,)
+    assert corpus.STREAM_PREFIX == STREAM_PREFIX
+    image_lists.draw_shapes(tmp_path)
+    assert len(list((tmp_path / "train").iterdir())) == SHAPES_CLASSES
