@@ -13,6 +13,7 @@ from bot_world import (
     USER,
     Clock,
     ClusterStory,
+    Killed,
     Person,
     TableStream,
     seen,
@@ -25,6 +26,7 @@ from recording_slack import RecordingSlack
 from bot import lambda_handler
 from bot.actions import ActionId, DecisionButton
 from bot.notifier import Notifier
+from stationmaster.aws.workflows import Workflows
 from stationmaster.commands.approving import find_asking
 from stationmaster.domain.approvals import EXPIRES_AFTER, REMINDED_AFTER
 from stationmaster.domain.catalogue import instances
@@ -351,14 +353,67 @@ def test_change_of_a_cluster_waits_for_two_and_for_its_price(
 
 def test_approval_looks_at_the_limits_of_the_month_again(desk: Desk, rules: Path) -> None:
     desk.ask()
+    limit_the_month(rules)
+
+    assert "this channel spends at most $0.01 a month" in desk.approve(LEAD)
+
+    assert desk.started == []
+
+
+@pytest.mark.parametrize("limits", [CLUSTER_LIMITS])
+@pytest.mark.parametrize("words", CHANGES)
+def test_approval_of_a_change_looks_at_the_limits_again(
+    desk: Desk, lab: str, words: str, rules: Path
+) -> None:
+    before = desk.services.cluster_states.load(ClusterId(lab))
+    limit_the_month(rules)
+
+    assert "this channel spends at most $0.01 a month" in desk.approve(LEAD)
+
+    after = desk.services.cluster_states.load(ClusterId(lab))
+    assert (after.spec, after.keep_until, after.passes) == (before.spec, before.keep_until, 1)
+    assert after.awaits_approval
+    assert desk.clusters_started == []
+
+
+def limit_the_month(rules: Path) -> None:
+    """Let the channel spend less a month than what waits costs."""
     written = json.loads(rules.read_text())
     written["channels"][CHANNEL]["together"] = {"usd_a_month": 0.01}
     rules.write_text(json.dumps(written))
     lambda_handler._endpoint.cache_clear()  # which has read them
 
-    assert "this channel spends at most $0.01 a month" in desk.approve(LEAD)
 
-    assert desk.started == []
+@pytest.mark.parametrize("limits", [CLUSTER_LIMITS])
+@pytest.mark.parametrize("words", CHANGES)
+@pytest.mark.parametrize("killed_at", ["deciding.begin_approved", "deciding.follow_up"])
+def test_approved_change_whose_approver_was_killed_is_made_once_by_the_reaper(
+    desk: Desk, lab: str, words: str, killed_at: str, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the execution that it had started was lost."""
+    before = desk.services.cluster_states.load(ClusterId(lab))
+    with monkeypatch.context() as patch:
+        patch.setattr(Workflows, "start_cluster", lambda *_, **__: None)
+        patch.setattr(f"stationmaster.{killed_at}", kill)
+        with pytest.raises(Killed):
+            desk.approve(LEAD)
+    assert desk.clusters_started == []
+
+    clock.advance(timedelta(minutes=10).total_seconds())
+    for _ in range(2):
+        reap(desk.services)
+
+    after = desk.services.cluster_states.load(ClusterId(lab))
+    assert before.keep_until is not None
+    assert after.spec.nodes == (16 if "resize" in words else before.spec.nodes)
+    if "extend" in words:
+        late = after.keep_until - before.keep_until - timedelta(hours=8)
+        assert late == timedelta(0)
+    assert len(desk.clusters_started) == (0 if "extend" in words else 1)
+
+
+def kill(*_: Any, **__: Any) -> None:
+    raise Killed
 
 
 def test_price_that_goes_up_and_back_is_asked_for_each_time(
