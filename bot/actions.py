@@ -5,10 +5,11 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any, Final, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from stationmaster.commands import Actor
 from stationmaster.domain.errors import BadCommand
+from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.teams import IN_TEAM
 from stationmaster.log_keys import learn
@@ -48,10 +49,8 @@ FORM_FIELD: Final = "form_field"
 """Each of its fields; the field's name is that of its block."""
 
 
-class FormNotes(BaseModel):
+class FormNotes(Frozen, extra="forbid"):
     """What a form carries for the app, which comes back with it and is checked like any input."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     channel: str = Field(default="", pattern=rf"^({IN_TEAM}[CDG][A-Z0-9]{{2,30}})?$")
     """Where the run is to be followed; "" where a field of the form says it."""
@@ -61,36 +60,28 @@ class FormNotes(BaseModel):
     """What the plan that is shown would buy, as its fingerprint; "" where none is shown."""
 
 
-class RunButton(BaseModel):
+class RunButton(Frozen, extra="forbid"):
     """The value of a run's button; it comes back from Slack and is checked like any input."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     run_id: RunId = Field(min_length=1, max_length=100)
 
 
-class ClusterButton(BaseModel):
+class ClusterButton(Frozen, extra="forbid"):
     """The value of a kept cluster's button; checked like that of a run's."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     cluster_id: ClusterId = Field(min_length=1, max_length=100)
 
 
-class DecisionButton(BaseModel):
+class DecisionButton(Frozen, extra="forbid"):
     """The value of Approve and Reject: of a run or a kept cluster, and of what is shown of it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     about: str = Field(min_length=1, max_length=100)
     shown: str = Field(max_length=32)
     """What would be bought, as its fingerprint."""
 
 
-class CommandButton(BaseModel):
+class CommandButton(Frozen, extra="forbid"):
     """The value of a button that types a command; it is read and checked as one that was typed."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     text: str = Field(min_length=1, max_length=MOST_TYPED)
     """What follows /train."""

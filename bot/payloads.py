@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import parse_qsl
 
-from pydantic import BaseModel, Field, TypeAdapter
+from pydantic import Field, TypeAdapter
+
+from stationmaster.domain.frozen import LATE, Frozen
 
 Json = dict[str, Any]
 Text = Annotated[str, Field(min_length=1)]
@@ -18,7 +20,7 @@ MOST_FIELDS: Final = 100
 """Blocks of a form: what Slack takes."""
 
 
-class SlashCommand(BaseModel):
+class SlashCommand(Frozen):
     """`/train` as it was typed; the text is empty where nothing follows the command."""
 
     command: Text
@@ -33,14 +35,14 @@ class SlashCommand(BaseModel):
     is_enterprise_install: bool = False
 
 
-class Named(BaseModel):
+class Named(Frozen):
     """A team, a channel or a user."""
 
     id: Text
     name: str = ""
 
 
-class Option(BaseModel):
+class Option(Frozen):
     """A choice of a list."""
 
     value: str = Field(max_length=150)
@@ -52,7 +54,7 @@ class Person(Named):
     team_id: str = ""
 
 
-class Action(BaseModel):
+class Action(Frozen):
     """The element that was pressed."""
 
     type: str
@@ -62,7 +64,7 @@ class Action(BaseModel):
     selected_option: Option | None = None
 
 
-class Pressed(BaseModel):
+class Pressed(Frozen):
     """Where and by whom something was pressed or sent."""
 
     team: Named | None = None
@@ -81,7 +83,7 @@ class Click(Pressed):
     response_url: str | None = None
 
 
-class Installation(BaseModel):
+class Installation(Frozen):
     """The installation of the app that an event is for."""
 
     team_id: str | None = None
@@ -91,7 +93,7 @@ class Installation(BaseModel):
     """The app's own user."""
 
 
-class Message(BaseModel):
+class Message(Frozen):
     """A message that mentions the app, or one in a conversation with it; of bots and edits too."""
 
     type: Literal["app_mention", "message"]
@@ -105,7 +107,7 @@ class Message(BaseModel):
     bot_id: str | None = None
 
 
-class HomeOpened(BaseModel):
+class HomeOpened(Frozen):
     """Somebody looks at the app's Home, or at their messages with it."""
 
     type: Literal["app_home_opened"]
@@ -113,7 +115,7 @@ class HomeOpened(BaseModel):
     tab: Literal["home", "messages"]
 
 
-class Event(BaseModel):
+class Event(Frozen):
     """The delivery of an event; a later delivery of the same has the same `event_id`."""
 
     type: Literal["event_callback"]
@@ -123,14 +125,14 @@ class Event(BaseModel):
     authorizations: list[Installation] = Field(min_length=1)
 
 
-class AddressCheck(BaseModel):
+class AddressCheck(Frozen):
     """Slack's check of the address for events; it expects the challenge back."""
 
     type: Literal["url_verification"]
     challenge: Text
 
 
-class Filled(BaseModel):
+class Filled(Frozen):
     """What stands in a field of a form; None for nothing."""
 
     value: str | None = Field(default=None, max_length=3_000)
@@ -138,13 +140,13 @@ class Filled(BaseModel):
     selected_conversation: str | None = Field(default=None, max_length=50)
 
 
-class State(BaseModel):
+class State(Frozen):
     """The fields of a form, by block and element."""
 
     values: dict[str, dict[str, Filled]] = Field(default_factory=dict, max_length=MOST_FIELDS)
 
 
-class Form(BaseModel):
+class Form(Frozen):
     """A form as somebody has it before them, with what the app has written into it for itself."""
 
     type: Literal["modal"]
@@ -156,7 +158,7 @@ class Form(BaseModel):
     state: State = State()
 
 
-class HomeView(BaseModel):
+class HomeView(Frozen):
     """Somebody's Home, in which a button was pressed."""
 
     type: Literal["home"]
@@ -178,15 +180,15 @@ class FormSent(Pressed):
     view: Form
 
 
-class CertificateCheck(BaseModel):
+class CertificateCheck(Frozen):
     """Slack's check of the TLS certificate of a command's address; it expects a 200."""
 
     ssl_check: Literal["1"]
 
 
-_EVENTS: Final[TypeAdapter[Event | AddressCheck]] = TypeAdapter(Event | AddressCheck)
+_EVENTS: Final[TypeAdapter[Event | AddressCheck]] = TypeAdapter(Event | AddressCheck, config=LATE)
 Interaction = Click | ViewClick | FormSent
-_INTERACTION: Final[TypeAdapter[Interaction]] = TypeAdapter(Interaction)
+_INTERACTION: Final[TypeAdapter[Interaction]] = TypeAdapter(Interaction, config=LATE)
 # What each kind of envelope of Socket Mode holds.
 _ENVELOPES: Final[Mapping[str, TypeAdapter[Any]]] = {
     "slash_commands": TypeAdapter(SlashCommand),

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Generic
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from stationmaster.aws.delivery_store import Picture
 from stationmaster.aws.orphan_store import read_finding
@@ -29,24 +29,25 @@ from stationmaster.aws.table import (
 from stationmaster.domain.aggregate import Aggregate, EventT
 from stationmaster.domain.aggregates import CLUSTER, RUN
 from stationmaster.domain.cluster.events import ClusterEvent
+from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.run.events import RunEvent
 
 
-class _Text(BaseModel):
+class _Text(Frozen):
     S: str
 
 
-class _Number(BaseModel):
+class _Number(Frozen):
     N: int
 
 
-class _Image(BaseModel):
+class _Image(Frozen):
     body: _Text
     place: _Number = _Number(N=0)
 
 
-class _Change(BaseModel):
+class _Change(Frozen):
     Keys: dict[str, Any]
     # Seconds since 1970; the stream has whole ones.
     created: float | None = Field(default=None, alias="ApproximateCreationDateTime")
@@ -54,7 +55,7 @@ class _Change(BaseModel):
     NewImage: dict[str, Any] | None = None
 
 
-class _Record(BaseModel):
+class _Record(Frozen):
     event_name: str = Field(alias="eventName")
     dynamodb: _Change
 

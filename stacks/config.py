@@ -9,16 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
+from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 
+from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.images import is_prefix
 from stationmaster.domain.rules import ChannelId, ChannelRules, Rules
 from stationmaster.domain.teams import IN_TEAM
@@ -43,10 +36,8 @@ def _registry(text: str) -> str:
     return text
 
 
-class StageConfig(BaseModel):
+class StageConfig(Frozen, extra="forbid"):
     """The `stationmaster` object of cdk.json's context; every field can be left out."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     # With a function's name and the region it is a role's name, of 64 characters at most.
     deployment: str = Field(default="stationmaster", pattern=r"^[a-z][a-z0-9-]{0,27}$")

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from pydantic import BaseModel
-
 from stationmaster.aws.dead_letters import (
     DeadLetter,
     DeadLetterQueue,
@@ -23,6 +21,7 @@ from stationmaster.aws.dead_letters import (
 )
 from stationmaster.aws.set_aside_store import SetAside, SetAsideStore
 from stationmaster.domain.errors import StationmasterError
+from stationmaster.domain.frozen import Frozen
 
 TABLE: Final = "the table"
 
@@ -37,7 +36,7 @@ class Outcome(StrEnum):
     UNKNOWN = "not understood"
 
 
-class Redriven(BaseModel):
+class Redriven(Frozen):
     """One letter, as the command line prints it."""
 
     where: str

@@ -14,10 +14,11 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import Field, SecretStr, ValidationError
 
 from stationmaster.domain.catalogue.recipes import Framework
 from stationmaster.domain.errors import PermanentError
+from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.images import RELAY_IMAGE, TRAINING_IMAGE
 from stationmaster.domain.outside import first_problem
 from stationmaster.domain.rules import Rules
@@ -31,10 +32,8 @@ _GROUP: Final = re.compile(r"(?P<head>[^,]*)\{(?P<items>[^{}]*,[^{}]*)\}(?P<tail
 _WORTH_SHORTENING: Final = 100
 
 
-class Settings(BaseModel):
+class Settings(Frozen, extra="forbid"):
     """What differs between deployments. Durations are in seconds."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     deployment: str = Field(default="stationmaster", description="prefix of what is created")
     region: str
@@ -294,10 +293,8 @@ def artifacts_bucket() -> str:
     return os.environ.get(f"{PREFIX}ARTIFACTS_BUCKET", "")
 
 
-class HubAccess(BaseModel):
+class HubAccess(Frozen):
     """How a command line on somebody's machine asks the hub: with that person's own token."""
-
-    model_config = ConfigDict(frozen=True)
 
     url: str = HUB_URL
     token: SecretStr = SecretStr("")

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from pydantic import BaseModel, ConfigDict
-
 from stationmaster.aws.calls import AwsNotFound, aws_call, health_issues, ignoring_existing
+from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import (
     FSX_CSI_ACCOUNT,
@@ -47,10 +46,8 @@ def addons_that_watch(settings: Settings, *, has_gpus: bool) -> list[str]:
     return [name for name, is_wanted in wanted.items() if is_wanted]
 
 
-class Addon(BaseModel):
+class Addon(Frozen):
     """An add-on; `failure` has the health issues that EKS reports."""
-
-    model_config = ConfigDict(frozen=True)
 
     status: str
     """EKS's word, e.g. CREATING, ACTIVE, DEGRADED or CREATE_FAILED."""

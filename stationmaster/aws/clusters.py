@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pydantic import BaseModel, ConfigDict
-
 from stationmaster.aws.calls import (
     Adapter,
     AwsNotFound,
@@ -20,6 +18,7 @@ from stationmaster.domain.catalogue.kubernetes_versions import (
     Support,
     choose_version,
 )
+from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import cluster_name, tags
 from stationmaster.domain.resources import Left, ResourceKind
@@ -33,10 +32,8 @@ _ANYWHERE: Final = "0.0.0.0/0"
 VERSION_ACTIONS: Final = ("eks:DescribeClusterVersions",)
 
 
-class EksCluster(BaseModel):
+class EksCluster(Frozen):
     """An EKS cluster; endpoint and certificate are empty until it is active."""
-
-    model_config = ConfigDict(frozen=True)
 
     name: str
     status: str

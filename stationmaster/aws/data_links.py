@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from pydantic import BaseModel, ConfigDict
-
 from stationmaster.aws.calls import Adapter, AwsNotFound, aws_call, ignoring_gone_or_busy
 from stationmaster.aws.kinds import Actions
 from stationmaster.aws.tags import is_of, tag_list
+from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.resources import Left, ResourceKind
 
@@ -34,10 +33,8 @@ _GONE: Final = "DataRepositoryAssociationNotFound"
 _BUSY: Final = "BadRequest"
 
 
-class DataLink(BaseModel):
+class DataLink(Frozen):
     """An association; `failure` is FSx's own sentence, empty where it has none."""
-
-    model_config = ConfigDict(frozen=True)
 
     association_id: str
     file_system_id: str

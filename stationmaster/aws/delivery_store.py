@@ -10,13 +10,14 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Final, NewType
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from stationmaster.aws import table
 from stationmaster.aws.calls import AwsConditionFailed, aws_call
 from stationmaster.aws.rows import MOST_AT_ONCE, Rows, at_version, read_body
 from stationmaster.domain.cluster.aggregate import TeardownStatus
 from stationmaster.domain.errors import Unreadable, WriteConflict
+from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.ids import ClusterId, RunId
 
 _KEPT: Final = timedelta(days=90)
@@ -50,10 +51,8 @@ def of_cluster(cluster_id: ClusterId) -> Owner:
     return Owner(f"cluster/{cluster_id}")
 
 
-class Delivery(BaseModel):
+class Delivery(Frozen):
     """What was posted of a run or a cluster; version 0 means nothing yet."""
-
-    model_config = ConfigDict(frozen=True)
 
     owner: Owner
     version: int = 0
@@ -76,10 +75,8 @@ class Delivery(BaseModel):
     receipt_posted: TeardownStatus | None = None
 
 
-class Picture(BaseModel):
+class Picture(Frozen):
     """The curves of several runs, which somebody wants in one picture."""
-
-    model_config = ConfigDict(frozen=True)
 
     picture_id: str
     """The same for each delivery of a request."""

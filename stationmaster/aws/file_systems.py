@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pydantic import BaseModel, ConfigDict
-
 from stationmaster.aws.calls import Adapter, AwsNotFound, aws_call, ignoring_gone_or_busy, listed
 from stationmaster.aws.kinds import Actions
 from stationmaster.aws.tags import is_of, tag_list
 from stationmaster.domain.errors import TransientError
+from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.planning.cost import deployment_type
 from stationmaster.domain.resources import Left, ResourceKind
@@ -39,10 +38,8 @@ _TOO_LITTLE: Final = ("insufficient", "not sufficient", "not have sufficient", "
 LUSTRE_VERSION: Final = "2.15"
 
 
-class FileSystem(BaseModel):
+class FileSystem(Frozen):
     """A file system; `mount_name` is empty until it is created far enough to have one."""
-
-    model_config = ConfigDict(frozen=True)
 
     file_system_id: str
     lifecycle: str

@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from pydantic import BaseModel, ConfigDict
-
 from stationmaster.aws.calls import (
     Adapter,
     AwsNotFound,
@@ -17,6 +15,7 @@ from stationmaster.aws.calls import (
 )
 from stationmaster.domain.catalogue.instances import InstanceType
 from stationmaster.domain.cluster.spec import CapacityType
+from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import (
     LABEL_CLUSTER_ID,
@@ -62,13 +61,11 @@ _REMEDIES: Final = {
 _ATTEMPTS: Final = 2
 
 
-class NodeGroup(BaseModel):
+class NodeGroup(Frozen):
     """A managed node group; `failure` has the health issues that EKS reports.
 
     `ScalingGroups` adds what its Auto Scaling group says before EKS gives it up.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     name: str
     status: str

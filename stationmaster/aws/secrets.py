@@ -6,11 +6,12 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import BaseModel, Field, SecretStr, ValidationError
 
 from stationmaster.aws.calls import AwsNotFound, aws_call
 from stationmaster.domain.bus import relay_key
 from stationmaster.domain.errors import PermanentError
+from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.ids import RunId
 
 if TYPE_CHECKING:
@@ -21,11 +22,7 @@ if TYPE_CHECKING:
 MOST_TEAMS: Final = 100
 
 
-class _Credentials(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-
-class BotToken(_Credentials):
+class BotToken(Frozen):
     """What an installation of the app has given."""
 
     bot_token: SecretStr
@@ -65,7 +62,7 @@ class SlackCredentials(BotToken):
         return self.teams[team] if team else self
 
 
-class HuggingFaceCredentials(_Credentials):
+class HuggingFaceCredentials(Frozen):
     """The fields of the Hugging Face secret's JSON; an empty token means none."""
 
     token: SecretStr
@@ -79,7 +76,7 @@ class _NotFilledIn(PermanentError):
     """A secret as it is deployed: without a value."""
 
 
-class RelayCredentials(_Credentials):
+class RelayCredentials(Frozen):
     """The fields of the relays' generated secret: the key of which relays' keys are made."""
 
     key: SecretStr = Field(min_length=32)

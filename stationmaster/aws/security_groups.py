@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from pydantic import BaseModel, ConfigDict
-
 from stationmaster.aws.calls import (
     Adapter,
     AwsConflict,
@@ -22,6 +20,7 @@ from stationmaster.aws.kinds import Actions
 from stationmaster.aws.subnets import choose_subnet, zones_of, zones_offering
 from stationmaster.aws.tags import by_cluster, tag_specification
 from stationmaster.domain.errors import TransientError
+from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import security_group_name
 from stationmaster.domain.resources import Left, ResourceKind
@@ -45,10 +44,8 @@ ACTIONS: Final = Actions(
 TAG_SUBNET: Final = "stationmaster:subnet-id"
 
 
-class SecurityGroup(BaseModel):
+class SecurityGroup(Frozen):
     """A cluster's security group and the subnet that was chosen with it."""
-
-    model_config = ConfigDict(frozen=True)
 
     group_id: str
     subnet_id: str

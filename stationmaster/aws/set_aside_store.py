@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from stationmaster.aws import table
 from stationmaster.aws.rows import MAX_BODY_BYTES, Rows, read_body
 from stationmaster.domain.errors import Unreadable
+from stationmaster.domain.frozen import Frozen
 
 # As long as what was posted is remembered.
 KEPT: Final = timedelta(days=90)
@@ -24,10 +25,8 @@ _MAX_SENTENCE: Final = 500
 _MAX_PAYLOAD_BYTES: Final = MAX_BODY_BYTES // 2 - 4_000
 
 
-class SetAside(BaseModel):
+class SetAside(Frozen):
     """A dead letter: what a function could not read, and why."""
-
-    model_config = ConfigDict(frozen=True)
 
     item_id: str
     at: datetime

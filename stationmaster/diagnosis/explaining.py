@@ -13,11 +13,10 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict
-
 from stationmaster.diagnosis.going_on import going_on, pod_of, started, without_pod
 from stationmaster.diagnosis.matching import Match, evidence_of, matches
 from stationmaster.diagnosis.rules import TEXT_LINE, Rank, Rule, Severity, Where
+from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.run.failure_lines import FailureLines
 
 UNEXPLAINED: Final = "unexplained"
@@ -45,10 +44,8 @@ class Role(StrEnum):
     NOTE = "note"
 
 
-class Finding(BaseModel):
+class Finding(Frozen):
     """What one rule says, with the first line for which it holds; `line` counts from 1."""
-
-    model_config = ConfigDict(frozen=True)
 
     rule: str
     severity: Severity

@@ -11,9 +11,10 @@ from enum import StrEnum
 from statistics import median
 from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from stationmaster.domain.catalogue.file_system_speeds import MAX_CLIENT_GBPS, SPEEDS
+from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.outside import Count, Finite
 
 # Shares of what was bought. Burst credits make a healthy file system faster than that.
@@ -25,10 +26,8 @@ _MB: Final = 1_000_000
 _LUSTRE: Final = "lustre"
 
 
-class Moved(BaseModel):
+class Moved(Frozen):
     """How many bytes one node moved in how many seconds."""
-
-    model_config = ConfigDict(frozen=True)
 
     num_bytes: Count
     seconds: Annotated[Finite, Field(gt=0)]
@@ -39,10 +38,8 @@ class Moved(BaseModel):
         return self.num_bytes / _MB / self.seconds
 
 
-class NodeSpeed(BaseModel):
+class NodeSpeed(Frozen):
     """The line that `training.file_system_speed` prints on one node."""
-
-    model_config = ConfigDict(frozen=True)
 
     stationmaster: Literal[1]
     kind: Literal["file_system_speed"]

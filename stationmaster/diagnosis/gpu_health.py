@@ -11,9 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from stationmaster.domain.catalogue.defects import defect_of
+from stationmaster.domain.frozen import Frozen
 
 _UNKNOWN: Final = ("[N/A]", "N/A", "[Not Supported]", "")
 _BROKEN: Final = (
@@ -56,10 +57,8 @@ _LEAST_LOCKED_BYTES: Final = 16 << 30
 _PEER_MODULES: Final = ("efa_nv_peermem", "nvidia_peermem")
 
 
-class Answer(BaseModel):
+class Answer(Frozen):
     """What a command printed; `exit_code` is None where it is not installed or did not end."""
-
-    model_config = ConfigDict(frozen=True)
 
     exit_code: int | None
     output: str
@@ -69,10 +68,8 @@ class Answer(BaseModel):
     """The EFA devices that fi_info lists."""
 
 
-class NodeFacts(BaseModel):
+class NodeFacts(Frozen):
     """The line that `training.node_facts` prints."""
-
-    model_config = ConfigDict(frozen=True)
 
     stationmaster: Literal[1]
     kind: Literal["node_facts"]

@@ -13,10 +13,11 @@ from datetime import datetime
 from itertools import islice
 from typing import Annotated, Any, Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import Field, TypeAdapter
 
 from stationmaster.domain.errors import IllegalTransition, StationmasterError
 from stationmaster.domain.event import Event
+from stationmaster.domain.frozen import Frozen
 
 
 def repeated(entries: dict[int, tuple[Any, datetime]]) -> Iterable[int]:
@@ -38,10 +39,8 @@ class Bound:
     spare: Callable[[Any], Iterable[Any]] | None = iter
 
 
-class State(BaseModel):
+class State(Frozen):
     """The fields that every aggregate's state has."""
-
-    model_config = ConfigDict(frozen=True)
 
     version: int = 0
     """How many times the state was written; the store counts."""

@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from stationmaster.domain.aggregate import Bound
 from stationmaster.domain.durations import typed_duration
 from stationmaster.domain.event import Event
+from stationmaster.domain.frozen import Frozen
 
 # How long a start waits, and when approvers are reminded.
 EXPIRES_AFTER: Final = timedelta(hours=2)
@@ -26,10 +27,8 @@ MOST_SHOWN: Final = 10
 Usd = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
-class Limits(BaseModel):
+class Limits(Frozen, extra="forbid"):
     """What a person may start alone; 0, or an empty list, for no limit."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     usd: Usd = 0
     """That a run may cost in all, by its plan."""
@@ -63,10 +62,8 @@ class Limits(BaseModel):
         return above
 
 
-class Wish(BaseModel):
+class Wish(Frozen):
     """What somebody wants to start, as far as limits and approvers look at it."""
-
-    model_config = ConfigDict(frozen=True)
 
     command: str
     """As it could be typed, each value once."""
@@ -96,10 +93,8 @@ class Decided(Event):
     """Of the wish that it is about; a decision about another one changes nothing."""
 
 
-class Approval(BaseModel):
+class Approval(Frozen):
     """What somebody waits for, and who has agreed."""
-
-    model_config = ConfigDict(frozen=True)
 
     reasons: Annotated[tuple[str, ...], Bound(5)]
     wish: Wish

@@ -11,17 +11,17 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from stationmaster.domain.frozen import Frozen
 
 KEPT: Final = timedelta(days=396)
 FIRST: Final = "0" * 64
 MOST_WORDS: Final = 500
 
 
-class Entry(BaseModel):
+class Entry(Frozen, extra="forbid"):
     """One thing that somebody did, or was refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     seq: int = Field(ge=1)
     at: datetime

@@ -14,8 +14,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import Field, SecretStr, ValidationError
 
+from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.outside import Moment
 from stationmaster.domain.run.events import RELAY_EVENT, RelayEvent
@@ -25,24 +26,20 @@ RELAY_BATCH_DETAIL_TYPE = "Relay Batch"
 CLUSTER_DRAINED_DETAIL_TYPE = "Cluster Drained"
 
 
-class LogTail(BaseModel):
+class LogTail(Frozen):
     """The newest log lines of one pod; kept beside the run for `/train logs`, not an event."""
-
-    model_config = ConfigDict(frozen=True)
 
     pod: str
     at: Moment
     lines: list[str] = Field(max_length=200)
 
 
-class RelayBatch(BaseModel):
+class RelayBatch(Frozen):
     """Detail of one EventBridge entry of the relay: events in order, newest log tails, a heartbeat.
 
     `heartbeat` says that the relay is alive and the job is still there; it keeps the workflow's
     task token from expiring even when nothing happens.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     run_id: RunId
     batch_id: str

@@ -10,11 +10,10 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict
-
 from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.cluster.resources import ResourceStatus
+from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.run.aggregate import Run
 
 NAMESPACE: Final = "Stationmaster"
@@ -38,10 +37,8 @@ class Measure(StrEnum):
     """
 
 
-class Census(BaseModel):
+class Census(Frozen):
     """The figures, by their names in CloudWatch."""
-
-    model_config = ConfigDict(frozen=True)
 
     OpenRuns: int
     OpenClusters: int

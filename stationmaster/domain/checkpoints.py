@@ -11,7 +11,9 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
+
+from stationmaster.domain.frozen import Frozen
 
 DIRECTORY: Final = "checkpoints"
 """The directory in a run's output directory, with one for each configuration of the run below it.
@@ -22,10 +24,8 @@ DESCRIPTION: Final = "huggingface"
 _NAME: Final = re.compile(r"step-(\d{8})")
 
 
-class StoredFile(BaseModel):
+class StoredFile(Frozen, extra="forbid"):
     """One file of a checkpoint, as it was given to the disk."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     size_bytes: int
     sha256: str
@@ -33,10 +33,8 @@ class StoredFile(BaseModel):
     """The rank that wrote it; at a resume, rank % world size checks it."""
 
 
-class Manifest(BaseModel):
+class Manifest(Frozen, extra="forbid"):
     """The contents of `complete.json`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     step: int
     world_size: int

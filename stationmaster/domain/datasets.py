@@ -19,9 +19,8 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict
-
 from stationmaster.domain.errors import BadParameter
+from stationmaster.domain.frozen import Frozen
 
 S3_SCHEME: Final = "s3://"
 PACKED_PREFIX: Final = "packed:"
@@ -183,10 +182,8 @@ def read_shared_path(text: str) -> SharedPath | None:
     return SharedPath(path, path != text) if path.startswith(SHARED_PREFIX) else None
 
 
-class Listing(BaseModel):
+class Listing(Frozen):
     """What S3, or the hub, said of a source when a person asked for the run."""
-
-    model_config = ConfigDict(frozen=True)
 
     source: str
     """The address, s3://BUCKET/PREFIX/ or hub:ORG/NAME."""

@@ -10,8 +10,9 @@ from __future__ import annotations
 import hashlib
 from typing import Annotated, Any, ClassVar, Final
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, Field, field_validator
 
+from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.ids import EventId
 from stationmaster.domain.outside import Moment, sound
 
@@ -19,10 +20,8 @@ from stationmaster.domain.outside import Moment, sound
 _MAX_ID: Final = 300
 
 
-class Event(BaseModel):
+class Event(Frozen, extra="forbid"):
     """The fields that every event has."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     is_frequent: ClassVar[bool] = False
     """Whether there may be a million of its kind: such events are kept apart from the others."""

@@ -12,7 +12,6 @@ from datetime import datetime
 from typing import Annotated, Final, Literal
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -21,6 +20,7 @@ from pydantic import (
     ValidationError,
 )
 
+from stationmaster.domain.frozen import LATE, Frozen
 from stationmaster.domain.outside import Count, Moment
 
 SCHEMA_VERSION: Final = 1
@@ -50,10 +50,8 @@ Figure = Annotated[float, BeforeValidator(_number)]
 _At = Annotated[Moment, PlainSerializer(_milliseconds, when_used="json")]
 
 
-class PrintedLine(BaseModel):
+class PrintedLine(Frozen, strict=True, ser_json_inf_nan="strings"):
     """The fields that every line begins with; the writer fills in `run_id`, `seq` and `at`."""
-
-    model_config = ConfigDict(frozen=True, strict=True, ser_json_inf_nan="strings")
 
     stationmaster: Literal[1] = SCHEMA_VERSION
     kind: str
@@ -147,10 +145,8 @@ class ResumedLine(PrintedLine):
     passed_over: str = ""
 
 
-class Sample(BaseModel):
+class Sample(Frozen, strict=True):
     """A text of the data, and what the trained language model writes after it."""
-
-    model_config = ConfigDict(frozen=True, strict=True)
 
     prompt: str
     text: str
@@ -211,7 +207,7 @@ Line = Annotated[
     Field(discriminator="kind"),
 ]
 
-_LINE: Final[TypeAdapter[Line]] = TypeAdapter(Line)
+_LINE: Final[TypeAdapter[Line]] = TypeAdapter(Line, config=LATE)
 
 
 def read_line(text: str) -> Line | None:

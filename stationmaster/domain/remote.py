@@ -9,8 +9,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
+from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.domain.run.view import RunView
@@ -19,13 +20,10 @@ from stationmaster.domain.teams import IN_TEAM
 FIELD: Final = "stationmaster"
 # Below the 6 MB that Lambda takes; a command has far fewer, which the grammar says more kindly.
 _MOST_TYPED: Final = 50_000
-_STRICT: Final = ConfigDict(frozen=True, extra="forbid")
 
 
-class Proof(BaseModel):
+class Proof(Frozen, extra="forbid"):
     """The signature of a request GetCallerIdentity, with which the bot asks STS who has signed."""
-
-    model_config = _STRICT
 
     # Of these headers, no fewer: what is not signed says nothing about the signer.
     authorization: str = Field(
@@ -37,19 +35,15 @@ class Proof(BaseModel):
     security_token: str = Field(default="", max_length=16_384, pattern=r"^[A-Za-z0-9+/=_-]*$")
 
 
-class Envelope(BaseModel):
+class Envelope(Frozen, extra="forbid"):
     """An `Ask` as JSON, and the proof of who asks; the proof covers the text as it is."""
-
-    model_config = _STRICT
 
     ask: str = Field(max_length=2 * _MOST_TYPED)
     proof: Proof
 
 
-class Ask(BaseModel):
+class Ask(Frozen, extra="forbid"):
     """A question about a channel, or a start in it."""
-
-    model_config = _STRICT
 
     kind: Literal["plan", "start", "status", "results", "look", "stop"]
     channel_id: str = Field(pattern=rf"^{IN_TEAM}[CG][A-Z0-9]{{2,30}}$")
@@ -69,10 +63,8 @@ class Ask(BaseModel):
         return self
 
 
-class Answer(BaseModel):
+class Answer(Frozen, extra="forbid"):
     """What the bot answers: a value, or one of two reasons why there is none."""
-
-    model_config = _STRICT
 
     value: dict[str, Any] | None = None
     refused: str = ""
@@ -83,17 +75,15 @@ class Answer(BaseModel):
     is_transient: bool = False
 
 
-class SavedResult(BaseModel):
+class SavedResult(Frozen, from_attributes=True):
     """Where the result of a run is."""
-
-    model_config = ConfigDict(from_attributes=True)
 
     uri: str
     num_files: int
     num_bytes: int
 
 
-class RunReport(BaseModel):
+class RunReport(Frozen):
     """A run, as a program sees it."""
 
     run_id: RunId
@@ -141,13 +131,13 @@ def report_of(view: RunView, *, now: datetime, is_new: bool = False) -> RunRepor
     )
 
 
-class Said(BaseModel):
+class Said(Frozen):
     """What the channel would read, as text."""
 
     text: str
 
 
-class RunResults(BaseModel):
+class RunResults(Frozen):
     """What a run has left: where it is, and addresses of the files that people open."""
 
     run_id: RunId

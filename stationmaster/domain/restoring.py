@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from stationmaster.domain.checkpoints import DESCRIPTION, step_of
 from stationmaster.domain.errors import PermanentError
+from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.results import (
     CHECKPOINT,
@@ -33,10 +34,8 @@ MARKER: Final = "restored.json"
 _DESCRIPTION: Final = f"{CHECKPOINT}/{DESCRIPTION}/"
 
 
-class ResumePoint(BaseModel):
+class ResumePoint(Frozen):
     """A checkpoint in a run's result."""
-
-    model_config = ConfigDict(frozen=True)
 
     run_id: RunId
     step: int = Field(ge=0)
@@ -47,10 +46,8 @@ class ResumePoint(BaseModel):
         return f"{DIRECTORY}/{checkpoint_directory(self.step)}"
 
 
-class RestoringOrder(BaseModel):
+class RestoringOrder(Frozen):
     """What is brought back for a run: a checkpoint, a model or one of each, or an output."""
-
-    model_config = ConfigDict(frozen=True)
 
     run_id: RunId
     """The run that needs it."""

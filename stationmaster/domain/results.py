@@ -25,10 +25,11 @@ import hashlib
 from collections.abc import Sequence
 from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from stationmaster.domain.checkpoints import step_name
 from stationmaster.domain.errors import PermanentError
+from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.outside import Count, Finite, first_problem
 from stationmaster.domain.progress_lines import PrintedLine
@@ -169,10 +170,8 @@ def _relative(path: str) -> str:
     return path
 
 
-class ResultFile(BaseModel):
+class ResultFile(Frozen):
     """One file of a result."""
-
-    model_config = ConfigDict(frozen=True)
 
     path: Annotated[str, AfterValidator(_relative)]
     """The path below the run's prefix."""
@@ -187,10 +186,8 @@ class ResultFile(BaseModel):
         return len(part_sizes(self.num_bytes, self.part_bytes))
 
 
-class TrainerFacts(BaseModel):
+class TrainerFacts(Frozen):
     """What only the trainer knows of a run; `facts.json` in its output directory."""
-
-    model_config = ConfigDict(frozen=True)
 
     versions: dict[str, str] = {}
     """Versions of libraries by name; `code` is a hash of the trainer's own."""

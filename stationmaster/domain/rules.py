@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Annotated, Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from stationmaster.domain.approvals import Limits
 from stationmaster.domain.commands.guards import Quota
+from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.identities import ARN, LISTED
 from stationmaster.domain.teams import IN_TEAM, split
 
@@ -82,10 +83,8 @@ REJECT: Final = Act("reject runs and clusters", Role.APPROVER)
 DELETE_CLUSTER: Final = Act("delete this cluster", Role.OPERATOR, Role.APPROVER)
 
 
-class ChannelRules(BaseModel):
+class ChannelRules(Frozen, extra="forbid"):
     """The rules of one channel."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     viewers: _People = (EVERYBODY,)
     operators: _People = (EVERYBODY,)
@@ -124,10 +123,8 @@ class ChannelRules(BaseModel):
         return any(user_id in members(group) for group in groups)
 
 
-class Rules(BaseModel):
+class Rules(Frozen, extra="forbid"):
     """The rules of a deployment's channels, by their ids; `*` for those without their own."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     channels: dict[ChannelId, ChannelRules] = Field(default_factory=dict, max_length=1_000)
 

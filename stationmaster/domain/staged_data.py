@@ -5,10 +5,11 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from stationmaster.domain.datasets import Preparation, is_plain
 from stationmaster.domain.errors import PermanentError
+from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.outside import Count, Finite
 from stationmaster.domain.progress_lines import PrintedLine
@@ -31,10 +32,8 @@ class CheckedBy(StrEnum):
     """Nothing else: the object has neither, e.g. because it is encrypted with a KMS key."""
 
 
-class DataFile(BaseModel):
+class DataFile(Frozen):
     """One file of a data set."""
-
-    model_config = ConfigDict(frozen=True)
 
     path: Annotated[str, AfterValidator(_plain)]
     num_bytes: Count
@@ -43,19 +42,15 @@ class DataFile(BaseModel):
     checked_by: CheckedBy = CheckedBy.SIZE
 
 
-class DataFolder(BaseModel):
+class DataFolder(Frozen):
     """A folder of very many files, which are counted and not listed."""
-
-    model_config = ConfigDict(frozen=True)
 
     path: Annotated[str, AfterValidator(_plain)]
     num_files: Count
 
 
-class DataManifest(BaseModel):
+class DataManifest(Frozen):
     """The contents of `manifest.json`."""
-
-    model_config = ConfigDict(frozen=True)
 
     version: Literal[1] = 1
     source: str
@@ -96,10 +91,8 @@ def read_data_manifest(data: bytes, *, path: str) -> DataManifest:
         ) from exc
 
 
-class StagingOrder(BaseModel):
+class StagingOrder(Frozen):
     """What a program that brings data has to do for a run."""
-
-    model_config = ConfigDict(frozen=True)
 
     run_id: RunId
     dataset: str
@@ -115,10 +108,8 @@ class StagingOrder(BaseModel):
     """How many linked objects the run reads, for which there must be room; None for all."""
 
 
-class LookingOrder(BaseModel):
+class LookingOrder(Frozen):
     """What has to be true of data that a run reads in place."""
-
-    model_config = ConfigDict(frozen=True)
 
     run_id: RunId
     dataset: str

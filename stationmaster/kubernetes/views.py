@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict
-
+from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.job_kinds import ConditionName, JobCondition, JobKind
 from stationmaster.rendering.job_backends import JobBackend
 from stationmaster.rendering.metadata import (
@@ -35,11 +34,7 @@ LABEL_ZONE: Final = "topology.kubernetes.io/zone"
 Json = Mapping[str, Any]
 
 
-class _View(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-
-class NodeView(_View):
+class NodeView(Frozen):
     """A node and what pods may be given of it in total."""
 
     name: str
@@ -69,7 +64,7 @@ class NodeView(_View):
         return quantity
 
 
-class PodView(_View):
+class PodView(Frozen):
     """A pod; `waiting_*` is of the first waiting container, `unschedulable` the scheduler's."""
 
     name: str
@@ -103,7 +98,7 @@ class PodView(_View):
         return f"pod {self.name} is {self.phase}"
 
 
-class JobView(_View):
+class JobView(Frozen):
     """A training job by the conditions that are true."""
 
     kind: JobKind
@@ -118,7 +113,7 @@ class JobView(_View):
         return next((c for c in self.conditions if c.name == name), None)
 
 
-class BatchJobView(_View):
+class BatchJobView(Frozen):
     """A batch/v1 Job: at most one of the two is true."""
 
     name: str
@@ -130,7 +125,7 @@ class BatchJobView(_View):
     """The number of its pods that have failed, also those that are gone with their nodes."""
 
 
-class WarningView(_View):
+class WarningView(Frozen):
     """A Kubernetes event of type Warning."""
 
     object_name: str
@@ -161,7 +156,7 @@ def parse_node(item: Json) -> NodeView:
     )
 
 
-class PodLoad(_View):
+class PodLoad(Frozen):
     """What one pod holds of its node, in CPUs, bytes and devices, until it has ended."""
 
     namespace: str

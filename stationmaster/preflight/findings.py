@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict
-
 from stationmaster.aws.account import Account
+from stationmaster.domain.frozen import Frozen
 from stationmaster.preflight.subject import Subject
 from stationmaster.services import Services
 
@@ -27,10 +26,8 @@ class Severity(StrEnum):
     """It is there."""
 
 
-class Finding(BaseModel):
+class Finding(Frozen):
     """One sentence about one thing, and its remedy; of what is there, the remedy is empty."""
-
-    model_config = ConfigDict(frozen=True)
 
     check: str
     severity: Severity

@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, Field, Json, SecretStr, ValidationError
+from pydantic import Field, Json, SecretStr, ValidationError
 
 from stationmaster.domain.datasets import S3Source, read_dataset
 from stationmaster.domain.errors import PermanentError
+from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.names import NAMESPACE, RELAY_KEY_VARIABLE
@@ -30,10 +31,8 @@ _RunDirectory = Annotated[Path, Field(validation_alias="STATIONMASTER_RUN_DIRECT
 """The trainer's output directory of the run."""
 
 
-class Config(BaseModel):
+class Config(Frozen):
     """The settings of one program."""
-
-    model_config = ConfigDict(frozen=True)
 
     setter: ClassVar[str] = "the stager's Job"
     """What sets the variables; errors name it."""

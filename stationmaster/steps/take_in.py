@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from pydantic import AwareDatetime, BaseModel, SecretStr, ValidationError
+from pydantic import AwareDatetime, SecretStr, ValidationError
 
 from stationmaster.domain.bus import (
     RELAY_BATCH_DETAIL_TYPE,
@@ -23,6 +23,7 @@ from stationmaster.domain.bus import (
     signature,
 )
 from stationmaster.domain.errors import RunNotFound, Unreadable
+from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.outside import first_problem
 from stationmaster.services import Services
 from stationmaster.setting_aside import set_aside
@@ -37,7 +38,7 @@ _FORGED: Final = (
 )
 
 
-class DeadExecution(BaseModel):
+class DeadExecution(Frozen):
     """The detail of Step Functions' event of an execution that ended badly."""
 
     stateMachineArn: str  # noqa: N815  # AWS's spelling
@@ -46,7 +47,7 @@ class DeadExecution(BaseModel):
     cause: str | None = None
 
 
-class _Sent(BaseModel):
+class _Sent(Frozen):
     """What every batch says of itself, also one whose events cannot be read."""
 
     at: AwareDatetime

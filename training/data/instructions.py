@@ -34,12 +34,12 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict
 
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.training_config import LanguageTraining
 from stationmaster.domain.data_files import ROW_FILES, is_table
 from stationmaster.domain.errors import BadParameter
+from stationmaster.domain.frozen import Frozen
 from training.config import TrainerConfig
 from training.data import docstrings
 from training.data.corpus import HUB_PREFIX, Corpus
@@ -63,10 +63,8 @@ _OPEN_SEQUENCES: Final = 32
 logger = logging.getLogger(__name__)
 
 
-class InstructionManifest(BaseModel):
+class InstructionManifest(Frozen):
     """What a packed directory holds; `sha256` covers every token and every target."""
-
-    model_config = ConfigDict(frozen=True)
 
     dataset: str
     sequence_length: int

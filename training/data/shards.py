@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import IO, Any, Final, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from stationmaster.domain.errors import BadParameter
+from stationmaster.domain.frozen import Frozen
 from training.data.tokenizers import TokenIds, TokenizerFile
 from training.files import sync, write_json
 
@@ -33,10 +34,8 @@ FORMAT_VERSION: Final = 2
 _PIECE_BYTES: Final = 2**24
 
 
-class PackPlan(BaseModel):
+class PackPlan(Frozen):
     """Everything that decides the bytes of a packed data set."""
-
-    model_config = ConfigDict(frozen=True)
 
     format: Literal[2] = FORMAT_VERSION
     dataset: str
@@ -55,30 +54,24 @@ class PackPlan(BaseModel):
     """The number of tokens in every file but the last."""
 
 
-class Shard(BaseModel):
+class Shard(Frozen):
     """One file of token ids."""
-
-    model_config = ConfigDict(frozen=True)
 
     file: str
     num_tokens: int
     sha256: str
 
 
-class Position(BaseModel):
+class Position(Frozen):
     """The document that the last whole file ends in, and how many of its tokens are in it."""
-
-    model_config = ConfigDict(frozen=True)
 
     file: int = 0
     row: int = 0
     offset: int = 0
 
 
-class Packing(BaseModel):
+class Packing(Frozen):
     """The contents of packing.json: a data set in the making."""
-
-    model_config = ConfigDict(frozen=True)
 
     plan: PackPlan
     shards: tuple[Shard, ...] = ()
@@ -87,10 +80,8 @@ class Packing(BaseModel):
     position: Position = Position()
 
 
-class Manifest(BaseModel):
+class Manifest(Frozen):
     """The contents of manifest.json: a complete data set."""
-
-    model_config = ConfigDict(frozen=True)
 
     plan: PackPlan
     num_tokens: int

@@ -9,8 +9,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict
-
 from stationmaster.diagnosis.lint.findings import Found, Severity, found, shown_path
 from stationmaster.diagnosis.lint.manifest import Manifest
 from stationmaster.diagnosis.lint.reading import Document, read
@@ -29,6 +27,7 @@ from stationmaster.diagnosis.lint.rules import (
 )
 from stationmaster.diagnosis.lint.values import mapping
 from stationmaster.domain.catalogue.instances import InstanceType
+from stationmaster.domain.frozen import Frozen
 
 _CHECKS: Final = (
     templates.check,
@@ -55,10 +54,8 @@ _FAULTS: Final = {
 }
 
 
-class Finding(BaseModel):
+class Finding(Frozen):
     """A finding, as `stationmaster lint --json` shows it; `line` counts from 1."""
-
-    model_config = ConfigDict(frozen=True)
 
     rule: str
     severity: Severity
@@ -69,10 +66,8 @@ class Finding(BaseModel):
     fix: str
 
 
-class Linted(BaseModel):
+class Linted(Frozen):
     """The result: findings, and how many objects were looked at."""
-
-    model_config = ConfigDict(frozen=True)
 
     findings: list[Finding]
     num_objects: int

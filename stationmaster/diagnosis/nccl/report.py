@@ -5,9 +5,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict
-
 from stationmaster.diagnosis.nccl.transport import Kind
+from stationmaster.domain.frozen import Frozen
 
 
 class Verdict(StrEnum):
@@ -21,10 +20,8 @@ class Verdict(StrEnum):
 _ORDER: Final = (Verdict.PASS, Verdict.WARN, Verdict.FAIL)
 
 
-class Finding(BaseModel):
+class Finding(Frozen):
     """A reason for a verdict; `remedy` says what to do about it."""
-
-    model_config = ConfigDict(frozen=True)
 
     verdict: Verdict
     text: str
@@ -55,7 +52,7 @@ def worst_first(findings: list[Finding]) -> list[Finding]:
     return sorted(findings, key=lambda finding: -_ORDER.index(finding.verdict))
 
 
-class MeasuredRow(BaseModel):
+class MeasuredRow(Frozen):
     """A size of message, out of place where that was printed, else in place."""
 
     size_bytes: int
@@ -65,7 +62,7 @@ class MeasuredRow(BaseModel):
     in_place_busbw_gbps: float | None
 
 
-class Figures(BaseModel):
+class Figures(Frozen):
     """What one test measured; None where it did not."""
 
     operation: str | None = None

@@ -10,12 +10,13 @@ import re
 from collections.abc import Mapping
 from typing import Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from stationmaster.domain.catalogue.hub import is_repository
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.sharing import words_of
 from stationmaster.domain.errors import BadParameter
+from stationmaster.domain.frozen import Frozen
 
 MOCK: Final = "mock"
 """A word in place of a data set: tokens that the framework makes up, to try a cluster with."""
@@ -28,10 +29,8 @@ Source: torchtitan 0.3.0, components/loss.py, ChunkedLossWrapper.
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 
 
-class FrameworkTraining(BaseModel):
+class FrameworkTraining(Frozen, extra="forbid", allow_inf_nan=False):
     """The keys that every framework takes."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     steps: int = Field(ge=1, le=10_000_000, description="optimizer steps to run")
     global_batch_size: int = Field(

@@ -10,18 +10,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict
-
 from stationmaster.domain.errors import UnknownInstance
+from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.spelling import nearest
 
 PRICES_AS_OF: Final = "2026-07-20, us-east-1 on demand"
 
 
-class Gpu(BaseModel):
+class Gpu(Frozen):
     """What a generation of GPUs brings to training, besides its peak and the size of its memory."""
-
-    model_config = ConfigDict(frozen=True)
 
     has_bf16: bool = True
     has_float8: bool = True
@@ -83,10 +80,8 @@ _ENA_ONLY_ON_CARD_0: Final = ("p6-b300.",)
 _EFA_WITHOUT_IP: Final = ("p5.48xlarge", "p5e.", "p5en.", "p6-")
 
 
-class InstanceType(BaseModel):
+class InstanceType(Frozen):
     """A row of the catalogue; `gpu` names the accelerator (Trainium included), or is None."""
-
-    model_config = ConfigDict(frozen=True)
 
     name: str
     gpu: str | None

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool
+from pydantic import Field, StrictBool
+
+from stationmaster.domain.frozen import Frozen
 
 MAX_PARAMETERS: Final = 10**14
 # A published configuration may say anything: what a model is made of is finite and positive.
@@ -31,10 +33,8 @@ PLANNED_ONLY: Final = frozenset(
 """The fields of a language model that only the plan reads: they decide nothing of its weights."""
 
 
-class RopeScaling(BaseModel):
+class RopeScaling(Frozen):
     """Llama 3's stretching of rotary embeddings beyond the context of pre-training."""
-
-    model_config = ConfigDict(frozen=True)
 
     factor: Factor
     low_freq_factor: Factor = 1.0
@@ -42,10 +42,8 @@ class RopeScaling(BaseModel):
     original_context_length: Size = 8192
 
 
-class LanguageModel(BaseModel):
+class LanguageModel(Frozen):
     """A decoder-only transformer, with the field names of published configurations."""
-
-    model_config = ConfigDict(frozen=True)
 
     family: Literal["llama", "mistral", "mixtral", "hub"]
     """The architecture; `hub`: whatever the repository's own configuration says."""
@@ -144,10 +142,8 @@ class LanguageModel(BaseModel):
         return embedding + blocks + self.hidden_size + head
 
 
-class ImageModel(BaseModel):
+class ImageModel(Frozen):
     """An image classifier: a ResNet by its stages, or an EfficientNet by its two coefficients."""
-
-    model_config = ConfigDict(frozen=True)
 
     architecture: Literal["resnet", "efficientnet"]
     stem_width: int = 64

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from functools import cached_property
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from stationmaster.domain.catalogue.framework_training import (
     RANDOM,
@@ -25,6 +25,7 @@ from stationmaster.domain.catalogue.sharing import check_float8, check_sharing
 from stationmaster.domain.catalogue.training_config import ImageTraining, LanguageTraining
 from stationmaster.domain.datasets import FOR_MEGATRON, Dataset, read_dataset
 from stationmaster.domain.errors import BadParameter
+from stationmaster.domain.frozen import Frozen
 
 PRESET: Final = "preset"
 SMOKE: Final = "smoke"
@@ -59,10 +60,8 @@ CPU_MACHINES: Final[dict[str, Any]] = {
 """The machines of a recipe that is small, on CPUs."""
 
 
-class Recipe(BaseModel):
+class Recipe(Frozen):
     """What to train and how, with the machines it was sized for."""
-
-    model_config = ConfigDict(frozen=True)
 
     name: str
     framework: Framework

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
+
+from stationmaster.domain.frozen import Frozen
 
 Schedule = Literal["cosine", "linear", "step", "constant"]
 Optimizer = Literal["adamw", "sgd"]
@@ -21,10 +23,8 @@ Rendezvous = Literal["c10d", "etcd", "static"]
 MADE_ON_THE_SPOT: Final = frozenset({"bpe", "random", "sample"})
 
 
-class TrainingConfig(BaseModel):
+class TrainingConfig(Frozen, extra="forbid", allow_inf_nan=False):
     """The keys of every recipe."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     steps: int = Field(ge=1, le=10_000_000, description="optimizer steps to run")
     global_batch_size: int = Field(

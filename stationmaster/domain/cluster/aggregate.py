@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from stationmaster.domain.aggregate import Bound, State, repeated
 from stationmaster.domain.approvals import Approval
@@ -31,6 +31,7 @@ from stationmaster.domain.cluster.resources import Resource, ResourceStatus, res
 from stationmaster.domain.cluster.spec import ClusterSpec
 from stationmaster.domain.errors import IllegalTransition
 from stationmaster.domain.event import shared
+from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.resources import ResourceKind
@@ -51,10 +52,8 @@ class TeardownStatus(StrEnum):
     """Only of a run, which used a cluster that somebody keeps."""
 
 
-class LeftZone(BaseModel):
+class LeftZone(Frozen):
     """A zone that was given up, its subnet, and since when."""
-
-    model_config = ConfigDict(frozen=True)
 
     zone: str
     subnet_id: str
@@ -63,10 +62,8 @@ class LeftZone(BaseModel):
     """What there was no room for."""
 
 
-class Check(BaseModel):
+class Check(Frozen):
     """The verdict of one validation check."""
-
-    model_config = ConfigDict(frozen=True)
 
     name: str
     passed: bool

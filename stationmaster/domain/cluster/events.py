@@ -10,11 +10,12 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import Field, TypeAdapter
 
 from stationmaster.domain.approvals import Approval, Decided
 from stationmaster.domain.cluster.spec import ClusterSpec
 from stationmaster.domain.event import Event, make_event_id
+from stationmaster.domain.frozen import LATE, Frozen
 from stationmaster.domain.ids import ClusterId, EventId, RunId
 from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.outside import Name
@@ -34,20 +35,16 @@ class ClusterPhase(StrEnum):
     FAILED = "failed"
 
 
-class Requester(BaseModel):
+class Requester(Frozen):
     """Who asked for a cluster, and the channel in which it has a card of its own."""
-
-    model_config = ConfigDict(frozen=True)
 
     team_id: str
     channel_id: str
     user_id: str
 
 
-class Change(BaseModel):
+class Change(Frozen):
     """More of a cluster that exists: one of the two."""
-
-    model_config = ConfigDict(frozen=True)
 
     user_id: str
     nodes: int | None = None
@@ -360,7 +357,7 @@ ClusterEvent = Annotated[
     Field(discriminator="type"),
 ]
 
-CLUSTER_EVENT: TypeAdapter[ClusterEvent] = TypeAdapter(ClusterEvent)
+CLUSTER_EVENT: TypeAdapter[ClusterEvent] = TypeAdapter(ClusterEvent, config=LATE)
 
 
 def cluster_event_id(cluster_id: ClusterId, *parts: object) -> EventId:

@@ -9,18 +9,15 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict
-
+from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.ids import RunId
 
 MAX_WAITING: Final = 100
 """The most runs in a cluster's queue; each takes 300 bytes of the cluster's item."""
 
 
-class Lease(BaseModel):
+class Lease(Frozen):
     """A run's right to some of the training nodes, from grant to release."""
-
-    model_config = ConfigDict(frozen=True)
 
     run_id: RunId
     nodes: int
@@ -30,10 +27,8 @@ class Lease(BaseModel):
     released_at: datetime | None = None
 
 
-class Waiting(BaseModel):
+class Waiting(Frozen):
     """A run in the queue, and how many nodes it wants."""
-
-    model_config = ConfigDict(frozen=True)
 
     run_id: RunId
     nodes: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict
+from stationmaster.domain.frozen import Frozen
 
 # In one pass. All nodes are paid for while one is replaced, which takes 5 to 15 minutes. Machines
 # that are bad from the start are rare, so that two in a cluster are bad luck; where a third one is
@@ -13,10 +13,8 @@ from pydantic import BaseModel, ConfigDict
 MAX_REPLACED: Final = 2
 
 
-class Replacement(BaseModel):
+class Replacement(Frozen):
     """A node that failed a check; `replaced_at` is None until another one is there."""
-
-    model_config = ConfigDict(frozen=True)
 
     node: str
     instance_id: str

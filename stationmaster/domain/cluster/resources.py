@@ -7,8 +7,6 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Final, assert_never
 
-from pydantic import BaseModel, ConfigDict
-
 from stationmaster.domain.aggregate import Bound
 from stationmaster.domain.cluster.events import (
     ResourceCreated,
@@ -18,6 +16,7 @@ from stationmaster.domain.cluster.events import (
     ResourceRequested,
     ResourceSeen,
 )
+from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.resources import Left, ResourceKind
 
 MAX_PRICES: Final = 8
@@ -46,10 +45,8 @@ class ResourceStatus(StrEnum):
     DELETED = "deleted"
 
 
-class Resource(BaseModel):
+class Resource(Frozen):
     """Something billable, or something that holds something billable."""
-
-    model_config = ConfigDict(frozen=True)
 
     kind: ResourceKind
     name: str

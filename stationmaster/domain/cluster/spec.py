@@ -6,10 +6,11 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from stationmaster.domain.catalogue.instances import InstanceType, get_instance
 from stationmaster.domain.catalogue.recipes import Recipe
+from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.planning.cost import file_system_price, shape_price
 from stationmaster.domain.planning.requirements import num_useful_efa, uses_efa
 
@@ -29,10 +30,8 @@ class CapacityType(StrEnum):
     CAPACITY_BLOCK = "CAPACITY_BLOCK"
 
 
-class FileSystemSpec(BaseModel):
+class FileSystemSpec(Frozen):
     """An FSx for Lustre file system: its size and its throughput."""
-
-    model_config = ConfigDict(frozen=True)
 
     storage_gib: int
     mbps_per_tib: int
@@ -48,10 +47,8 @@ class FileSystemSpec(BaseModel):
         return file_system_price(self.storage_gib, self.mbps_per_tib)
 
 
-class Window(BaseModel):
+class Window(Frozen):
     """The time of a capacity block, in UTC."""
-
-    model_config = ConfigDict(frozen=True)
 
     starts_at: datetime
     ends_at: datetime
@@ -74,10 +71,8 @@ class Window(BaseModel):
         return self.leave_at - _WARN_BEFORE
 
 
-class Reservation(BaseModel):
+class Reservation(Frozen):
     """A capacity reservation of EC2 that training nodes are taken from: used, never changed."""
-
-    model_config = ConfigDict(frozen=True)
 
     reservation_id: str
     zone: str
@@ -87,13 +82,11 @@ class Reservation(BaseModel):
     """The time of a capacity block, which is paid for in advance; None for other reservations."""
 
 
-class ClusterSpec(BaseModel):
+class ClusterSpec(Frozen):
     """Training nodes of one type and number, what they must offer, and a file system.
 
     Its plugins and checks follow from it: see `stationmaster.plugins` and `stationmaster.checks`.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     instance_type: str
     nodes: int = Field(ge=1)

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from stationmaster.domain.errors import NotPossibleNow
+from stationmaster.domain.frozen import Frozen
 
 # A refusal is one sentence, and names no more than these.
 _MOST_NAMED: Final = 5
@@ -16,10 +17,8 @@ _MOST_NAMED: Final = 5
 Number = TypeVar("Number", int, float)
 
 
-class Quota(BaseModel):
+class Quota(Frozen, extra="forbid"):
     """How much somebody may have at a time; 0 is no limit."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     runs: int = Field(default=0, ge=0)
     gpus: int = Field(default=0, ge=0)
@@ -45,10 +44,8 @@ def _lower(one: Number, other: Number) -> Number:
     return min(one, other) if one and other else one or other
 
 
-class Limits(BaseModel):
+class Limits(Frozen):
     """What the deployment allows in all, in the channel, and to the person who asks."""
-
-    model_config = ConfigDict(frozen=True)
 
     deployment: Quota = Quota()
     channel: Quota = Quota()

@@ -10,9 +10,8 @@ import re
 from collections.abc import Iterable
 from typing import Final, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict
-
 from stationmaster.domain.errors import BadCommand
+from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.keys import eks_cluster, kept_cluster, own_code
 from stationmaster.domain.keys.key import Family, Key, Part, Start, Typed
 from stationmaster.domain.planning.plan import Plan
@@ -55,10 +54,8 @@ _NCCL_DEBUG: Final = Key(
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 
 
-class JobOptions(BaseModel):
+class JobOptions(Frozen):
     """How Kubernetes is to run the job, where that was typed."""
-
-    model_config = ConfigDict(frozen=True)
 
     queue: str = ""
     """The queue of Kueue that admits the job; "" for none."""

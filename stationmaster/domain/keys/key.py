@@ -7,18 +7,15 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict
-
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.cluster.aggregate import Cluster
+from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.keys.questions import Questions
 from stationmaster.domain.planning.plan import Plan
 
 
-class Part(BaseModel):
+class Part(Frozen):
     """What is kept of the keys of one module; each field has a default."""
-
-    model_config = ConfigDict(frozen=True)
 
 
 SomePart = TypeVar("SomePart", bound=Part)

@@ -8,10 +8,9 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict
-
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.datasets import Listing, Preparation
+from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.planning.cost import (
     COPY_BYTES_PER_S,
     HUB_BYTES_PER_S,
@@ -39,10 +38,8 @@ COPY_S_PER_OBJECT: Final = 0.003
 PACK_BYTES_PER_S: Final = 4e6
 
 
-class DataPlan(BaseModel):
+class DataPlan(Frozen):
     """What a run's data needs before it trains; field names are a contract."""
-
-    model_config = ConfigDict(frozen=True)
 
     source: str
     num_bytes: int

@@ -10,9 +10,8 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict
-
 from stationmaster.domain.errors import BadParameter
+from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.planning.cost import (
     HUB_BYTES_PER_S,
     JOB_START_S,
@@ -27,10 +26,8 @@ from stationmaster.domain.planning.memory import available_host_bytes
 _COPIES: Final = 2
 
 
-class Conversion(BaseModel):
+class Conversion(Frozen):
     """What a plan says of weights that are converted; field names are a contract."""
-
-    model_config = ConfigDict(frozen=True)
 
     repository: str
     num_bytes: int

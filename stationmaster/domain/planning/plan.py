@@ -11,13 +11,12 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict
-
 from stationmaster.domain.catalogue.instances import PRICES_AS_OF, InstanceType, get_instance
 from stationmaster.domain.catalogue.models import ImageModel
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.catalogue.training_config import norm_batch_of
 from stationmaster.domain.datasets import Listing
+from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.names import SYSTEM_INSTANCE_TYPE
 from stationmaster.domain.planning.advice import (
     changes_that_fit,
@@ -61,10 +60,8 @@ from stationmaster.domain.planning.room import find_room, room_notes
 LONGEST_COMMAND: Final = timedelta(days=30)
 
 
-class MemoryPerGpu(BaseModel):
+class MemoryPerGpu(Frozen):
     """GiB on one GPU, or for one process on a CPU recipe, by what holds them."""
-
-    model_config = ConfigDict(frozen=True)
 
     weights: float
     gradients: float
@@ -82,10 +79,8 @@ class MemoryPerGpu(BaseModel):
     """Moved there by cpu_offload, and the copy for checkpoints with it; not in the total."""
 
 
-class Plan(BaseModel):
+class Plan(Frozen):
     """What `stationmaster plan` prints; field names are a contract."""
-
-    model_config = ConfigDict(frozen=True)
 
     recipe: str
     instance_type: str

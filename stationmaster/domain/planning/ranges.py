@@ -11,12 +11,11 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from pydantic import BaseModel, ConfigDict
-
 from stationmaster.domain.catalogue.models import ImageModel
 from stationmaster.domain.catalogue.recipes import FRAMEWORK_NAMES
 from stationmaster.domain.catalogue.training_config import ImageTraining, norm_batch_of
 from stationmaster.domain.errors import BadParameter
+from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.planning.cost import Figures, Shared, estimate
 from stationmaster.domain.planning.layout import Layout
 from stationmaster.domain.planning.machine_checks import can_split, check_experts
@@ -24,10 +23,8 @@ from stationmaster.domain.planning.memory import GIB
 from stationmaster.domain.sizes import counted
 
 
-class FewestNodes(BaseModel):
+class FewestNodes(Frozen):
     """The same plan on the fewest nodes of its range."""
-
-    model_config = ConfigDict(frozen=True)
 
     nodes: int
     fits: bool

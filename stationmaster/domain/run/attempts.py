@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from pydantic import BaseModel, ConfigDict
-
 from stationmaster.domain.event import shared
+from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.ids import AttemptId, ClusterId, RunId
 from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.names import job_name
@@ -24,10 +23,8 @@ from stationmaster.domain.run.events import (
 from stationmaster.domain.run.request import Placement, TrainingRequest
 
 
-class Assignment(BaseModel):
+class Assignment(Frozen):
     """Where an attempt runs, and as what; settled before it starts. Jobs are rendered from it."""
-
-    model_config = ConfigDict(frozen=True)
 
     attempt_id: AttemptId
     cluster_id: ClusterId

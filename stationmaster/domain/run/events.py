@@ -15,6 +15,7 @@ from pydantic import Field, TypeAdapter
 from stationmaster.domain.approvals import Approval, Decided
 from stationmaster.domain.datasets import Preparation
 from stationmaster.domain.event import Event, make_event_id
+from stationmaster.domain.frozen import LATE
 from stationmaster.domain.ids import AttemptId, ClusterId, EventId, RunId
 from stationmaster.domain.job_kinds import ConditionName, JobKind
 from stationmaster.domain.outside import Name
@@ -557,9 +558,9 @@ RunEvent = Annotated[
     Field(discriminator="type"),
 ]
 
-RUN_EVENT: TypeAdapter[RunEvent] = TypeAdapter(RunEvent)
+RUN_EVENT: TypeAdapter[RunEvent] = TypeAdapter(RunEvent, config=LATE)
 RELAY_EVENT: TypeAdapter[RelayEvent] = TypeAdapter(
-    Annotated[RelayEvent, Field(discriminator="type")]
+    Annotated[RelayEvent, Field(discriminator="type")], config=LATE
 )
 
 

@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict
-
 from stationmaster.domain.event import shared
+from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.outside import clipped
 from stationmaster.domain.run.events import PodChanged, ProcessFailed
 from stationmaster.domain.run.failure_lines import MAX_LINE, says_passing
@@ -40,10 +39,8 @@ MAX_FAILURES: Final = 20
 _SECOND: Final = timedelta(seconds=1)
 
 
-class Failure(BaseModel):
+class Failure(Frozen):
     """One bad end of one run of a pod's container, from its status and its log."""
-
-    model_config = ConfigDict(frozen=True)
 
     pod: str
     restarts: int

@@ -5,16 +5,13 @@ from __future__ import annotations
 from datetime import datetime
 from typing import assert_never
 
-from pydantic import BaseModel, ConfigDict
-
 from stationmaster.domain.event import shared
+from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.run import events as ev
 
 
-class Results(BaseModel):
+class Results(Frozen):
     """What a run has left in the artifacts bucket, verified from outside."""
-
-    model_config = ConfigDict(frozen=True)
 
     uri: str
     num_files: int
@@ -23,30 +20,24 @@ class Results(BaseModel):
     saved_at: datetime
 
 
-class Export(BaseModel):
+class Export(Frozen):
     """The ended making of a model of another framework's checkpoint; the result is saved anyway."""
-
-    model_config = ConfigDict(frozen=True)
 
     ended_at: datetime
     reason: str = ""
     """Why the result has no model; "" where it has one."""
 
 
-class Pushed(BaseModel):
+class Pushed(Frozen):
     """A model on the Hugging Face hub, verified by what the hub says of its files."""
-
-    model_config = ConfigDict(frozen=True)
 
     repository: str
     revision: str
     pushed_at: datetime
 
 
-class Backup(BaseModel):
+class Backup(Frozen):
     """What the artifacts bucket has of a run that had not ended, verified from outside."""
-
-    model_config = ConfigDict(frozen=True)
 
     step: int
     """The step of its checkpoint."""
@@ -56,10 +47,8 @@ class Backup(BaseModel):
     saved_at: datetime
 
 
-class Backups(BaseModel):
+class Backups(Frozen):
     """The backups of one run that trains."""
-
-    model_config = ConfigDict(frozen=True)
 
     number: int = 0
     """How many were begun; it names the newest."""

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Final
 
-from pydantic import AfterValidator, BaseModel, ConfigDict
+from pydantic import AfterValidator
 
 from stationmaster.domain.event import shared
+from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.outside import MAX_KEPT_BYTES, Name, clipped
 from stationmaster.domain.run.events import PodChanged
 
@@ -16,10 +17,8 @@ from stationmaster.domain.run.events import PodChanged
 MAX_PODS: Final = 128
 
 
-class Pod(BaseModel):
+class Pod(Frozen):
     """The newest word on one pod of the job."""
-
-    model_config = ConfigDict(frozen=True)
 
     name: str
     phase: str

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.datasets import AS_IT_IS, Dataset, NamedData, read_dataset
+from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.keys.registry import Options
 from stationmaster.domain.planning.recipe_lookup import get_recipe
@@ -18,10 +19,8 @@ from stationmaster.domain.restoring import RestoringOrder
 MAX_TITLE: Final = 80
 
 
-class Placement(BaseModel):
+class Placement(Frozen):
     """Where a job runs: how many nodes of which type."""
-
-    model_config = ConfigDict(frozen=True)
 
     nodes: int
     instance_type: str

@@ -8,9 +8,8 @@ from __future__ import annotations
 from statistics import median
 from typing import Annotated, Final
 
-from pydantic import BaseModel, ConfigDict
-
 from stationmaster.domain.aggregate import Bound
+from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.run.events import ProgressReported
 
 # The first lines after each start are of steps that compile, fill caches and load a checkpoint.
@@ -19,10 +18,8 @@ KEPT_LINES: Final = 10
 _Kept = Annotated[tuple[float, ...], Bound(KEPT_LINES)]
 
 
-class Speeds(BaseModel):
+class Speeds(Frozen):
     """The figures of the newest lines, the newest last; each start begins anew."""
-
-    model_config = ConfigDict(frozen=True)
 
     num_skipped: int = 0
     samples_per_s: _Kept = ()

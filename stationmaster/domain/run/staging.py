@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from pydantic import BaseModel, ConfigDict
-
 from stationmaster.domain.datasets import Preparation
+from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.run.events import (
     DataEvent,
@@ -20,10 +19,8 @@ from stationmaster.domain.run.events import (
 )
 
 
-class Staging(BaseModel):
+class Staging(Frozen):
     """The data of a run on the file system of one cluster."""
-
-    model_config = ConfigDict(frozen=True)
 
     cluster_id: ClusterId
     work: StagingWork
