@@ -232,9 +232,10 @@ def test_page_when_training_fails_says_its_cause_and_what_to_do(stage):
 
 
 def test_home_and_a_comparison_show_both_runs(stage):
-    page = stage[1]
+    running, page = stage
     become(page, OPERATOR_ID)
-    type_command(page, "/train compare asked theirs")
+    runs = [event.run_id for event in running.of_type("run.requested")]
+    type_command(page, f"/train compare {runs[0]} {runs[1]}")
     answer = page.get_by_test_id("messages").get_by_text("Compared: 2 runs")
     expect(answer.first).to_be_visible()
     picture(page, "compare")
