@@ -35,8 +35,9 @@ from stationmaster.domain.full_disk import full_disk
 from stationmaster.domain.staged_data import StagedLine, StagingLine
 from training.config import positive
 from training.data.indexed_work import IndexedWork
-from training.data.preparing import ImageWork, TokenWork, Work, prepare
+from training.data.preparing import ImageWork, Work, prepare
 from training.data.targets import Settings, find_target, find_target_on_hub
+from training.data.token_work import TokenWork
 
 REPORT_EVERY_S: Final = 5.0
 # More processes than this wait for the file system and not for a core.

@@ -6,7 +6,6 @@ import csv
 import fcntl
 import io
 import signal
-import struct
 import subprocess
 import sys
 import tarfile
@@ -33,13 +32,13 @@ from stationmaster.domain.staged_data import (
     read_staging_line,
 )
 from training.data.corpus_lookup import find_corpus
-from training.data.imagenet import Size, check_size, read_structs
+from training.data.imagenet import Size, check_size, read_classes
 from training.data.pack import DEFAULT_SHARD_TOKENS, make_plan, pack
-from training.data.packed_parts import split_into_parts
-from training.data.preparing import ImageWork, TokenWork, prepare
+from training.data.preparing import ImageWork, prepare
 from training.data.shards import PackedData, read_packed
 from training.data.shares import Share, Shares
 from training.data.targets import Settings, find_target
+from training.data.token_work import TokenWork, split_into_parts
 from training.data.tokenizers import describe_tokenizer
 from training.files import write_json
 from training.prepare import main
@@ -75,29 +74,10 @@ def tar_of(files: Mapping[str, bytes], mode: str = "w") -> bytes:
     return out.getvalue()
 
 
-def mat_of(rows: list[tuple[int, str]]) -> bytes:
-    """A MATLAB file of the kind of the kit's: compressed, a struct array of numbers and texts."""
-
-    def element(kind: int, content: bytes) -> bytes:
-        return struct.pack("<II", kind, len(content)) + content + b"\0" * (-len(content) % 8)
-
-    def small(kind: int, content: bytes) -> bytes:
-        return struct.pack("<HH", kind, len(content)) + content.ljust(4, b"\0")
-
-    def matrix(kind: int, width: int, data: bytes) -> bytes:
-        head = element(6, struct.pack("<II", kind, 0)) + element(5, struct.pack("<ii", 1, width))
-        return element(14, head + element(1, b"") + data)
-
-    names = b"".join(name.ljust(16, b"\0") for name in (b"ILSVRC2012_ID", b"WNID", b"words"))
-    values = b""
-    for number, wnid in rows:
-        values += matrix(6, 1, small(2, struct.pack("<B", number)))
-        values += matrix(4, len(wnid), element(4, wnid.encode("utf-16-le")))
-        values += matrix(4, 0, element(4, b""))
-    array = element(6, struct.pack("<II", 2, 0)) + element(5, struct.pack("<ii", len(rows), 1))
-    array += element(1, b"synsets") + small(5, struct.pack("<i", 16)) + element(1, names) + values
-    compressed = zlib.compress(element(14, array))
-    return b"MATLAB 5.0".ljust(128) + struct.pack("<II", 15, len(compressed)) + compressed
+def mat_of(*classes: str) -> bytes:
+    """The kit's MATLAB file, in part: a head, and a compressed array with two bytes a character."""
+    texts = b"\x0e\0\0\0WNID\0".join(each.encode("utf-16-le") for each in classes)
+    return b"MATLAB 5.0".ljust(136) + zlib.compress(b"\x0e\0\0\0words\0" + texts)
 
 
 def published(mapping: str = "labels") -> dict[str, bytes]:
@@ -125,7 +105,7 @@ def published(mapping: str = "labels") -> dict[str, bytes]:
             files["LOC_val_solution.csv"] = out.getvalue().encode()
         case "kit":
             kit = {
-                "data/meta.mat": mat_of([(1, CLASSES[0]), (2, CLASSES[1]), (3, "n09999999")]),
+                "data/meta.mat": mat_of(*CLASSES, "n09999999"),
                 "data/ILSVRC2012_validation_ground_truth.txt": b"2\n1\n2\n",
             }
             prefix = "ILSVRC2012_devkit_t12/"
@@ -313,7 +293,7 @@ def test_imagenet_of_another_size_is_refused(train: int, validation: int, said: 
 )
 def test_other_bytes_are_no_table_of_classes(data: bytes) -> None:
     with pytest.raises(BadParameter, match="MATLAB file"):
-        read_structs(data)
+        read_classes(data)
 
 
 TEXT = {f"{number:02d}.txt": f"Text of file {number}. ".encode() * 40 for number in range(7)}

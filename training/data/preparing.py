@@ -13,41 +13,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Protocol
 
 from stationmaster.domain.datasets import (
     FILES,
     MANIFEST_FILE,
     NO_VALIDATION,
     Preparation,
-    prepared_bytes,
 )
 from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.staged_data import DataManifest, StagedLine, read_data_manifest
 from training.data.imagenet import EXPECTED, IMAGENET, Size, check_size, count_folders
 from training.data.imagenet_source import ImageSource, find_source
-from training.data.packed_parts import PART_BYTES, PackedParts, file_sizes
-from training.data.shares import Result, Share, Shares, in_processes
-from training.data.targets import Target, data_files
+from training.data.shares import SHARES, Pass, Result, Share, Shares, in_processes
+from training.data.targets import Target
 from training.files import locked, write_whole
-from training.repositories import TOKENIZER_FILES
-
-SHARES: Final = "shares"
 
 Progress = Callable[[int, int], None]
 """A listener to the bytes that are done, of all bytes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pass:
-    """Shares that any process may do; all of them are done before the next pass begins."""
-
-    name: str
-    """The name of the directory with their markers."""
-    shares: list[Share]
-    """The shares in an order that is always the same."""
-    do: Callable[[Share], Result]
-    """The call that does one of them."""
 
 
 class Work(Protocol):
@@ -115,50 +98,6 @@ class ImageWork:
                 f"{EXPECTED}, or one .tar or .tar.gz of such folders"
             )
         return found
-
-
-@dataclass(frozen=True)
-class TokenWork:
-    """Packs text into tokens."""
-
-    target: Target
-    part_bytes: int = PART_BYTES
-
-    def shares(self) -> list[Share]:
-        """List a share for each part; the tokenizer is there before they begin."""
-        self.parts.prepare()
-        return self.parts.shares()
-
-    def passes(self) -> list[Pass]:
-        """Return its one pass."""
-        return [Pass(SHARES, self.shares(), self.do)]
-
-    def do(self, share: Share) -> Result:
-        return self.parts.pack(share)
-
-    def finish(self) -> DataManifest:
-        packed = self.parts.join(self.target.directory / FILES)
-        beside = (packed.directory / name for name in ("manifest.json", *TOKENIZER_FILES))
-        paths = [*packed.paths, *filter(Path.is_file, beside)]
-        sha256 = {shard.file: shard.sha256 for shard in packed.manifest.shards}
-        return self.target.manifest(
-            root=f"{self.target.name}/{FILES}",
-            counts={
-                "tokens": packed.manifest.num_tokens,
-                "documents": packed.manifest.num_documents,
-            },
-            files=data_files(packed.directory, paths, sha256=sha256),
-        )
-
-    def needed_bytes(self) -> int:
-        """Return the room for a data set of the hub; for copied data, the copying has checked."""
-        target = self.target
-        sizes = file_sizes(self.parts.corpus) if not target.copied.root else {}
-        return sum(prepared_bytes(target.preparation, file, size) for file, size in sizes.items())
-
-    @cached_property
-    def parts(self) -> PackedParts:
-        return PackedParts(self.target, self.part_bytes)
 
 
 def prepare(

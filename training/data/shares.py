@@ -23,6 +23,8 @@ from typing import Any, Final
 from stationmaster.domain.errors import PermanentError
 from training.files import locked, write_json
 
+SHARES: Final = "shares"
+
 # Others hold what is left: how often it is looked at whether they are still alive.
 _LOOK_EVERY_S: Final = 1.0
 
@@ -36,6 +38,18 @@ class Share:
 
     name: str
     weight: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """Shares that any process may do; all of them are done before the next pass begins."""
+
+    name: str
+    """The name of the directory with their markers."""
+    shares: list[Share]
+    """The shares in an order that is always the same."""
+    do: Callable[[Share], Result]
+    """The call that does one of them."""
 
 
 class Shares:
