@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import assert_never
 
 from bot.blocks import answers, comparing
-from bot.blocks.audit import audit_list
 from bot.blocks.card import run_card
+from bot.blocks.comparing import audit_list
 from bot.blocks.elements import Content
 from bot.blocks.log_lines import is_shortened
 from stationmaster import commands

@@ -55,8 +55,7 @@ from training.elastic import (
     wait_for_own_sigterm,
 )
 from training.float8 import prepare_torchao
-from training.metrics import MetricsFile
-from training.progress import ProgressWriter, take_attempt
+from training.progress import MetricsFile, ProgressWriter, take_attempt
 from training.sinks import open_sinks
 from training.watchdog import Watchdog, report_and_exit
 

@@ -7,16 +7,22 @@ classifiers apart.
 
 from __future__ import annotations
 
+import hashlib
+import platform
 import threading
 from functools import partial
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from stationmaster.domain import checkpoints
 from stationmaster.domain.catalogue.models import ImageModel
+from stationmaster.domain.catalogue.recipes import Recipe
+from stationmaster.domain.results import TRAINER_FACTS_FILE, TrainerFacts
 from training.config import TrainerConfig, decisive, fingerprint
 from training.data.image_lists import PreparedImages, prepare_images
 from training.data.sources import PreparedData, Report, prepare_source
+from training.files import write_whole
 from training.repositories import RANDOM, SAMPLE, prepare_weights, published_directory
 
 if TYPE_CHECKING:
@@ -28,6 +34,9 @@ if TYPE_CHECKING:
     from training.watchdog import Watchdog
 
 Prepared = PreparedData | PreparedImages
+
+_LIBRARIES: Final = ("torch", "transformers", "tokenizers", "torchao", "stationmaster")
+_PACKAGES: Final = ("training", "stationmaster/domain")
 
 
 def prepare_data(config: TrainerConfig, report: Report = lambda _: None) -> Prepared:
@@ -96,7 +105,7 @@ def build_trainer(
     import torch
 
     from training.agreement import check_same_data
-    from training.facts import write_facts
+    from training.build import write_facts
     from training.final_model import FinalModel
     from training.mesh import arranged
     from training.optimizer import build_optimizer
@@ -169,3 +178,34 @@ def _open_checkpoints(
     )
     from_rank_0(described, ranks)
     return checkpointer
+
+
+def write_facts(output_dir: Path, *, recipe: Recipe, data_identity: str) -> None:
+    """Write facts.json to the output directory, over that of an earlier start."""
+    facts = TrainerFacts(
+        versions=_versions(),
+        seed=recipe.training.seed,
+        data=f"{recipe.training.dataset} ({data_identity})",
+    )
+    output_dir.mkdir(parents=True, exist_ok=True)
+    write_whole(output_dir / TRAINER_FACTS_FILE, facts.model_dump_json(indent=1) + "\n")
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version(), "code": code_hash()}
+    for library in _LIBRARIES:
+        try:
+            found[library] = version(library)
+        except PackageNotFoundError:
+            continue  # run from a checkout that is not installed
+    return found
+
+
+def code_hash(root: Path = Path(__file__).parents[1]) -> str:
+    """Hash the sources of the trainer and of the domain: `sha256:` and 64 hex digits."""
+    found = hashlib.sha256()
+    for package in _PACKAGES:
+        for path in sorted((root / package).rglob("*.py")):
+            found.update(f"{path.relative_to(root).as_posix()}\0".encode())
+            found.update(hashlib.sha256(path.read_bytes()).digest())
+    return f"sha256:{found.hexdigest()}"

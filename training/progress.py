@@ -2,8 +2,9 @@
 
 Only rank 0 writes; the relay reads the pod's log. The schema is
 `stationmaster.domain.progress_lines`. Other followers of the run, `ProgressSink`s, get the same
-fields, and a file of the output directory gets the lines themselves (`training.metrics`). What
-fails of these is dropped with one warning, and training continues.
+fields, and a file of the output directory gets the lines themselves: it is saved with the run's
+result, so that figures outlive the pods' logs. What fails of these is dropped with one warning, and
+training continues.
 
 `seq` orders the lines of a run across restarts, on any node: each start takes the next attempt
 number from the shared output directory, and counts its lines from attempt x 1e9. So seq only grows,
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import sys
 import threading
 from collections.abc import Mapping, Sequence
@@ -21,14 +23,27 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Protocol
 
-from stationmaster.domain.progress_lines import Kind, Line, PreparingLine
-from training.metrics import MetricsFile
+from stationmaster.domain.progress_lines import (
+    CheckpointSavedLine,
+    EvaluatedLine,
+    FinishedLine,
+    Kind,
+    Line,
+    PreparingLine,
+    ProgressLine,
+    ResumedLine,
+    read_line,
+)
+from training.files import write_whole
 
 LINES_PER_ATTEMPT: Final = 1_000_000_000
 
 Field = str | int | float | bool | None
 # What the writer puts at the head of every line; sinks get the rest.
 _HEAD: Final = frozenset({"stationmaster", "kind", "run_id", "seq", "at"})
+
+# Kinds whose `step` a run can come to again. What started, resumed or failed remains as it was.
+_OF_A_STEP: Final = (ProgressLine, EvaluatedLine, CheckpointSavedLine, FinishedLine)
 
 logger = logging.getLogger(__name__)
 
@@ -156,3 +171,59 @@ def _finite(value: Field) -> Field:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
+
+
+class MetricsFile:
+    """Appends lines to a file that earlier starts of the run may have begun."""
+
+    def __init__(self, path: Path) -> None:
+        """Prepare; nothing is read or written before the first line."""
+        self._path = path
+        self._continued = False
+        self._last_step = -1
+
+    def append(self, line: Line) -> None:
+        """Add a line; it is in the system's hands when this returns, and not forced to the disk.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        if not self._continued:
+            self._continue()
+        if isinstance(line, ResumedLine) and line.step < self._last_step:
+            self._cut(after=line.step)
+        elif isinstance(line, ProgressLine):
+            if line.step <= self._last_step:  # training started over
+                self._cut(after=line.step - 1)
+            self._last_step = line.step
+        # Opened for each line: a few dozen microseconds, every log_every steps.
+        with self._path.open("ab") as stream:
+            stream.write(line.text().encode() + b"\n")
+
+    def _continue(self) -> None:
+        """Find out where the file ends; a last line that was cut off by a kill is dropped."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        lines = self._lines()
+        if lines and not lines[-1].endswith(b"\n"):
+            os.truncate(self._path, sum(map(len, lines[:-1])))
+            del lines[-1]
+        self._last_step = max(map(_step, lines), default=-1)
+        self._continued = True
+
+    def _cut(self, *, after: int) -> None:
+        """Remove the lines of later steps, at once or not at all."""
+        kept = [line for line in self._lines() if _step(line) <= after]
+        write_whole(self._path, b"".join(kept))
+        self._last_step = max(map(_step, kept), default=-1)
+
+    def _lines(self) -> list[bytes]:
+        try:
+            return self._path.read_bytes().splitlines(keepends=True)
+        except FileNotFoundError:
+            return []
+
+
+def _step(text: bytes) -> int:
+    """Return the step that a line is about; -1 for a line that stays, whatever is repeated."""
+    line = read_line(text.decode("utf-8", "replace"))
+    return line.step if isinstance(line, _OF_A_STEP) else -1

@@ -59,10 +59,10 @@ from training.mesh import (
     build_expert_mesh,
     build_mesh,
     dimensions,
+    placement_of,
     without_tensor,
 )
 from training.parallel import Ranks
-from training.placement import placement_of
 
 logger = logging.getLogger("training")
 

@@ -1,4 +1,4 @@
-"""What `/train compare`, `/train diff` and `/train cost` answer."""
+"""What `/train compare`, `/train diff`, `/train cost` and `/train audit` answer."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from bot.blocks import words
 from bot.blocks.elements import Block, Content, at_most, context, header, section
 from stationmaster.commands.comparing import Comparison
 from stationmaster.commands.costing import Bill, Spent
+from stationmaster.domain.audit import Entry
 from stationmaster.domain.run.view import RunView
 from stationmaster.domain.sizes import counted
 
@@ -175,3 +176,27 @@ def _person_line(user_id: str, spent: Sequence[Spent]) -> str:
     return line + (
         f" {md.DOT} {len(still)} not ended, {md.money_escaped(sum(still))} so far" if still else ""
     )
+
+
+def audit_list(entries: Sequence[Entry]) -> Content:
+    """List entries, newest first."""
+    if not entries:
+        text = "the audit of this channel has nothing of that"
+        return Content(text=text, blocks=[section(text)])
+    blocks = [header("Who did what in this channel"), *(section(_line(each)) for each in entries)]
+    blocks.append(
+        context(
+            "newest first; `stationmaster audit CHANNEL` exports all of it and checks its chain"
+        )
+    )
+    return Content(text=f"the newest {len(entries)} entries of the audit", blocks=blocks)
+
+
+def _line(entry: Entry) -> str:
+    about = f" {md.code(entry.about, 120)}" if entry.about else ""
+    line = f"{md.when(entry.at)} {md.DOT} {md.user(entry.user_id)} {md.DOT} {entry.act}{about}"
+    if entry.words:
+        line += f"\n{md.code(entry.words, 300)}"
+    if entry.refused:
+        line += f"\n{md.FAILED} refused: {md.escape(entry.refused, 300)}"
+    return line

@@ -11,7 +11,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -21,15 +20,12 @@ from stationmaster.install.set_up import PYTHON, VENV, fingerprint_of
 SUPPORTED: Final = ((3, 11), (3, 12), (3, 13))
 _MARKER: Final = ".ready"
 
-Answers = Callable[[Path], str | None]
-
 
 def main() -> int:
     """Test with the farthest other Python; return 1 when a test or the installation fails."""
     others = others_than(sys.version_info[:2])
     for name in others:
-        python = find_python(name, places(name), answer=version_of)
-        if python is not None:
+        if python := find_python(name):
             break
     else:
         print(
@@ -54,30 +50,14 @@ def others_than(version: tuple[int, int]) -> list[str]:
     return [".".join(map(str, each)) for each in others]
 
 
-def places(name: str) -> Iterator[Path]:
-    """Yield where Python NAME may be: on the PATH, then among pyenv's versions."""
-    if on_path := shutil.which(f"python{name}"):
-        yield Path(on_path)
+def find_python(name: str) -> str | None:
+    """Find Python NAME: of pyenv's versions, whose shims may not run, the newest; then on PATH."""
     root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
-    yield from sorted(root.glob(f"versions/{name}.*/bin/python{name}"), reverse=True)
+    of_pyenv = sorted(map(str, root.glob(f"versions/{name}.*/bin")), reverse=True)
+    return shutil.which(f"python{name}", path=os.pathsep.join([*of_pyenv, os.environ["PATH"]]))
 
 
-def find_python(name: str, candidates: Iterator[Path], *, answer: Answers) -> Path | None:
-    """Return the first candidate that runs and is that version; pyenv's shims may be neither."""
-    return next((python for python in candidates if answer(python) == name), None)
-
-
-def version_of(python: Path) -> str | None:
-    """Return its major and minor version, or None when it does not run."""
-    asked = "import sys; print('.'.join(map(str, sys.version_info[:2])))"
-    try:
-        answer = subprocess.run([python, "-c", asked], check=False, capture_output=True, text=True)
-    except OSError:
-        return None
-    return answer.stdout.strip() if answer.returncode == 0 else None
-
-
-def _environment(python: Path, folder: Path) -> Path:
+def _environment(python: str, folder: Path) -> Path:
     """Make or update the environment; gives its Python."""
     fingerprint = fingerprint_of()
     marker = folder / _MARKER

@@ -33,9 +33,8 @@ from run_blocks import (
 
 from bot.blocks import answers, mrkdwn
 from bot.blocks.approval import decision_taken
-from bot.blocks.audit import audit_list
 from bot.blocks.card import run_card
-from bot.blocks.comparing import month_cost, runs_compared, runs_differ
+from bot.blocks.comparing import audit_list, month_cost, runs_compared, runs_differ
 from bot.blocks.elements import Content
 from bot.blocks.home import home_view
 from bot.blocks.receipt import run_receipt

@@ -26,7 +26,7 @@ from run_blocks import (
 )
 
 from bot.blocks.card import card_milestone, run_card
-from bot.blocks.chart import loss_chart
+from bot.blocks.progress import loss_chart
 from bot.blocks.receipt import run_receipt
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.cluster.aggregate import TeardownStatus

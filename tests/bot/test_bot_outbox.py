@@ -5,8 +5,8 @@ from bot_world import BOT_TOKEN, Clock
 from recording_slack import RecordingSlack, Refusal
 from slack_sdk import WebClient
 
-from bot.blocks.chart import loss_chart
 from bot.blocks.elements import Block, Content, Native, section
+from bot.blocks.progress import loss_chart
 from bot.native_blocks import REFUSED_FOR_S, NativeBlocks
 from bot.outbox import Mark, Outbox
 from stationmaster.domain.errors import PermanentError, TransientError

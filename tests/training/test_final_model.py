@@ -20,9 +20,9 @@ from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.checkpoints import DESCRIPTION
 from stationmaster.domain.progress_lines import EvaluatedLine, Sample
 from stationmaster.domain.results import TrainerFacts, checkpoint_directory
+from training.build import code_hash
 from training.config import parse_config
 from training.export import export
-from training.facts import code_hash
 from training.final_model import PROMPT_TOKENS, generate, prompts_of
 from training.model_card import model_card
 from training.parallel import joined_ranks

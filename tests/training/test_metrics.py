@@ -22,8 +22,7 @@ from stationmaster.domain.progress_lines import (
     ResumedLine,
     StartedLine,
 )
-from training.metrics import MetricsFile
-from training.progress import Field, ProgressWriter
+from training.progress import Field, MetricsFile, ProgressWriter
 from training.sinks import TensorBoardSink, WandbSink, open_sinks
 
 PROGRESS: dict[str, Field] = {"step": 3, "total_steps": 9, "loss_nats": 2.5, "mfu": None}

@@ -14,7 +14,7 @@ ends in another, and one that is longer is cut at its end and counted. As in lla
 also attend to earlier examples of their sequence; positions continue through it.
 
 The packed data lie in the cache under a hash of what they are made of, built by one process under
-a file lock. Nothing here imports torch; `instruction_source` does.
+a file lock. Nothing here imports torch; `packed` does.
 
 Shape legend: B sequences of a micro-batch, T tokens of a sequence.
 """

@@ -142,7 +142,7 @@ def open_source(
     Raises:
         BadParameter: too little data for one sequence, or too many ranks for a stream.
     """
-    from training.data.packed import PackedSource  # torch
+    from training.data.packed import InstructionSource, PackedSource  # torch
     from training.data.streaming import StreamingSource
 
     training = config.recipe.training
@@ -153,8 +153,6 @@ def open_source(
         case StreamedData(corpus=corpus, tokenizer=tokenizer):
             return StreamingSource(corpus, tokenizer, training, rank=rank, world_size=world_size)
         case instructions:
-            from training.data.instruction_source import InstructionSource  # as in prepare_source
-
             return InstructionSource(instructions, training, rank=rank, world_size=world_size)
 
 
