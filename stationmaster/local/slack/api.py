@@ -7,7 +7,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+
+from starlette.responses import JSONResponse
 
 from stationmaster.local.slack.arguments import Arguments
 from stationmaster.local.slack.endpoint import Endpoint
@@ -18,15 +19,6 @@ from stationmaster.local.slack.records import Json, SlackRefusal
 _OF_APP_TOKEN = "apps.connections.open"
 
 Method = Callable[[Endpoint, Arguments], Json]
-
-
-@dataclass(frozen=True, slots=True)
-class ApiAnswer:
-    """What goes back to the client."""
-
-    status: int
-    body: Json
-    headers: dict[str, str] = field(default_factory=dict)
 
 
 class WebApi:
@@ -47,7 +39,7 @@ class WebApi:
         self._app_token = app_token
         self._rates = rates
 
-    def call(self, method: str, values: Json, *, bearer: str | None) -> ApiAnswer:
+    def call(self, method: str, values: Json, *, bearer: str | None) -> JSONResponse:
         """Answer one call; `bearer` is the token of the Authorization header, if it came."""
         token = bearer or str(values.get("token") or "")
         if not token:
@@ -58,15 +50,16 @@ class WebApi:
             return _refused("not_allowed_token_type" if is_other else "invalid_auth")
         known = self._methods.get(method)
         if known is None:
-            return ApiAnswer(200, {"ok": False, "error": "unknown_method", "req_method": method})
+            return _refused("unknown_method", {"req_method": method})
         if self._rates is not None:
             channel = self._channel_id(str(values.get("channel") or ""))
             retry_after_s = self._rates.retry_after_s(method, channel=channel)
             if retry_after_s:
                 headers = {"Retry-After": str(retry_after_s)}
-                return ApiAnswer(429, {"ok": False, "error": "ratelimited"}, headers)
+                limited = {"ok": False, "error": "ratelimited"}
+                return JSONResponse(limited, status_code=429, headers=headers)
         try:
-            return ApiAnswer(200, {"ok": True, **known(self._endpoint, Arguments(values))})
+            return JSONResponse({"ok": True, **known(self._endpoint, Arguments(values))})
         except SlackRefusal as refusal:
             return _refused(refusal.error, refusal.extra)
 
@@ -78,5 +71,5 @@ class WebApi:
             return reference
 
 
-def _refused(error: str, extra: Json | None = None) -> ApiAnswer:
-    return ApiAnswer(200, {"ok": False, "error": error, **(extra or {})})
+def _refused(error: str, extra: Json | None = None) -> JSONResponse:
+    return JSONResponse({"ok": False, "error": error, **(extra or {})})

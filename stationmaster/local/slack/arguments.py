@@ -1,7 +1,7 @@
 """The arguments of a Web API call, however a client chose to send them.
 
-slack_sdk sends query parameters, forms, multipart forms and JSON (with an empty body for
-auth.test), and puts JSON strings into form fields.
+slack_sdk sends query parameters, forms and JSON (with an empty body for auth.test), and puts JSON
+strings into form fields.
 """
 
 from __future__ import annotations
@@ -19,9 +19,6 @@ class Arguments:
 
     def __init__(self, values: Json) -> None:
         self._values = {name: value for name, value in values.items() if value is not None}
-
-    def has(self, name: str) -> bool:
-        return name in self._values
 
     def text(self, name: str, default: str = "") -> str:
         value = self._values.get(name, default)
@@ -76,17 +73,13 @@ class Arguments:
             raise SlackRefusal(error) from None
 
 
-def parse_arguments(
-    *, content_type: str, body: bytes, query: Iterable[tuple[str, str]], form: Json | None
-) -> Json:
-    """Return the arguments of a call; `form` holds those of a multipart body.
+def parse_arguments(*, content_type: str, body: bytes, query: Iterable[tuple[str, str]]) -> Json:
+    """Return the arguments of a call.
 
     Raises:
-        SlackRefusal: `invalid_json`, `invalid_form_data`.
+        SlackRefusal: `invalid_json`, `json_not_object`.
     """
     values: Json = dict(query)
-    if form is not None:
-        return values | form
     text = body.decode("utf-8", errors="replace")
     if content_type.startswith("application/json"):
         if not text.strip():

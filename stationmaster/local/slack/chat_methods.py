@@ -6,10 +6,6 @@ follows `"ok": true`, or raise `SlackRefusal`.
 
 from __future__ import annotations
 
-import base64
-import binascii
-from typing import TypeVar
-
 from stationmaster.local.slack.arguments import Arguments
 from stationmaster.local.slack.endpoint import Endpoint, checked_content
 from stationmaster.local.slack.records import (
@@ -24,8 +20,6 @@ from stationmaster.local.slack.records import (
 
 _DEFAULT_PAGE = 100
 _MAX_PAGE = 999
-
-T = TypeVar("T")
 
 
 def new_bot_message(endpoint: Endpoint, *, channel: str, text: str, blocks: list[Json]) -> Message:
@@ -99,24 +93,15 @@ def post_ephemeral(endpoint: Endpoint, arguments: Arguments) -> Json:
     return {"message_ts": message.ts}
 
 
-def conversation_info(endpoint: Endpoint, arguments: Arguments) -> Json:
-    channel = _visible_channel(endpoint, arguments.required("channel"))
-    return {"channel": channel.to_json()}
-
-
 def history(endpoint: Endpoint, arguments: Arguments) -> Json:
     channel = _member_channel(endpoint, arguments)
-    messages = _in_range(endpoint.workspace.messages(channel.id), arguments)
-    messages.reverse()
-    page, more = _page(_described(messages, arguments), arguments)
-    return {"messages": page, **more}
+    messages = endpoint.workspace.messages(channel.id)
+    return _page(messages[::-1], arguments)
 
 
 def replies(endpoint: Endpoint, arguments: Arguments) -> Json:
     channel = _member_channel(endpoint, arguments)
-    messages = endpoint.workspace.thread(channel.id, arguments.required("ts"))
-    page, more = _page(_described(_in_range(messages, arguments), arguments), arguments)
-    return {"messages": page, **more}
+    return _page(endpoint.workspace.thread(channel.id, arguments.required("ts")), arguments)
 
 
 def open_conversation(endpoint: Endpoint, arguments: Arguments) -> Json:
@@ -184,42 +169,17 @@ def _metadata(arguments: Arguments) -> Json | None:
     return metadata
 
 
-def _described(messages: list[Message], arguments: Arguments) -> list[Json]:
-    with_metadata = arguments.flag("include_all_metadata")
-    return [message.to_json(include_metadata=with_metadata) for message in messages]
-
-
-def _in_range(messages: list[Message], arguments: Arguments) -> list[Message]:
-    low = _bound(arguments, "oldest", default=0.0)
-    high = _bound(arguments, "latest", default=float("inf"))
-    is_inclusive = arguments.flag("inclusive")
-
-    def is_wanted(message: Message) -> bool:
-        at = float(message.ts)
-        return low <= at <= high if is_inclusive else low < at < high
-
-    return [message for message in messages if is_wanted(message)]
-
-
-def _bound(arguments: Arguments, name: str, *, default: float) -> float:
-    text = arguments.text(name)
-    try:
-        return float(text) if text else default
-    except ValueError:
-        raise SlackRefusal(f"invalid_ts_{name}") from None
-
-
-def _page(items: list[T], arguments: Arguments) -> tuple[list[T], Json]:
+def _page(messages: list[Message], arguments: Arguments) -> Json:
+    """Return one page of the messages after `oldest`; a cursor is an offset."""
     limit = max(1, min(arguments.number("limit", _DEFAULT_PAGE), _MAX_PAGE))
-    cursor = arguments.text("cursor")
     try:
-        start = int(base64.b64decode(cursor, validate=True)) if cursor else 0
-    except (binascii.Error, ValueError):
-        raise SlackRefusal("invalid_cursor") from None
-    end = start + limit
-    has_more = end < len(items)
-    next_cursor = base64.b64encode(str(end).encode()).decode() if has_more else ""
-    return items[start:end], {
-        "has_more": has_more,
-        "response_metadata": {"next_cursor": next_cursor},
+        oldest, start = float(arguments.text("oldest") or 0), arguments.number("cursor", 0)
+    except ValueError:
+        raise SlackRefusal("invalid_ts_oldest") from None
+    found = [message for message in messages if float(message.ts) > oldest]
+    end, with_metadata = start + limit, arguments.flag("include_all_metadata")
+    return {
+        "messages": [each.to_json(include_metadata=with_metadata) for each in found[start:end]],
+        "has_more": end < len(found),
+        "response_metadata": {"next_cursor": str(end) if end < len(found) else ""},
     }

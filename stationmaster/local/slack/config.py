@@ -7,8 +7,8 @@ and the page read it. It must not know the product: recipes and keys arrive here
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +61,3 @@ class SlackAppConfig:
     commands: Sequence[SlashCommand]
     sample_commands: Sequence[SampleCommand] = ()
     tagline: str = ""
-
-    def command(self, name: str) -> SlashCommand | None:
-        """Return the declared command called `name` (with its slash), if there is one."""
-        return next((known for known in self.commands if known.command == name), None)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the form that the page reads."""
-        return asdict(self)

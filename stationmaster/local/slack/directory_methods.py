@@ -41,13 +41,6 @@ def open_connection(endpoint: Endpoint, arguments: Arguments) -> Json:
     return {"url": endpoint.sockets.new_address()}
 
 
-def user_info(endpoint: Endpoint, arguments: Arguments) -> Json:
-    user = endpoint.workspace.users.get(arguments.required("user"))
-    if user is None:
-        raise SlackRefusal("user_not_found")
-    return {"user": user.to_json()}
-
-
 def list_usergroup_users(endpoint: Endpoint, arguments: Arguments) -> Json:
     members = endpoint.workspace.groups.get(arguments.required("usergroup"))
     if members is None:
@@ -93,13 +86,11 @@ METHODS: dict[str, Method] = {
     "chat.postMessage": chat_methods.post_message,
     "chat.update": chat_methods.update,
     "conversations.history": chat_methods.history,
-    "conversations.info": chat_methods.conversation_info,
     "conversations.open": chat_methods.open_conversation,
     "conversations.replies": chat_methods.replies,
     "files.completeUploadExternal": file_methods.complete_upload,
     "files.getUploadURLExternal": file_methods.get_upload_url,
     "usergroups.users.list": list_usergroup_users,
-    "users.info": user_info,
     "views.open": open_view,
     "views.publish": publish_view,
     "views.update": update_view,

@@ -12,7 +12,7 @@ import struct
 from stationmaster.local.slack import limits
 from stationmaster.local.slack.arguments import Arguments
 from stationmaster.local.slack.chat_methods import new_bot_message, postable_channel
-from stationmaster.local.slack.endpoint import Endpoint, checked_content
+from stationmaster.local.slack.endpoint import Endpoint
 from stationmaster.local.slack.records import BOT_USER_ID, Json, SlackFile, SlackRefusal
 
 # Types that a browser may show in place; anything else is handed out as a download.
@@ -36,9 +36,7 @@ def get_upload_url(endpoint: Endpoint, arguments: Arguments) -> Json:
     name = arguments.required("filename").replace("/", "_").replace("\\", "_")
     size = arguments.number("length", 0)
     if size <= 0:
-        raise SlackRefusal(
-            "missing_argument" if not arguments.has("length") else "invalid_arguments"
-        )
+        raise SlackRefusal("invalid_arguments")
     if size > limits.UPLOAD_BYTES:
         raise SlackRefusal("file_upload_size_restricted")
     extension = name.rpartition(".")[2].lower()
@@ -79,17 +77,12 @@ def complete_upload(endpoint: Endpoint, arguments: Arguments) -> Json:
     if not reference:
         return {"files": described}
     channel = postable_channel(endpoint, reference)
-    text = arguments.text("initial_comment")
-    blocks: list[Json] = []
-    if arguments.has("blocks"):
-        text, blocks = checked_content(
-            text=text, blocks=arguments.json("blocks", error="invalid_blocks_format")
-        )
     for file in files:
         if channel.id not in file.channels:
             file.channels.append(channel.id)
     described = [file.to_json(base_url=endpoint.base_url()) for file in files]
-    message = new_bot_message(endpoint, channel=channel.id, text=text, blocks=blocks)
+    text = arguments.text("initial_comment")
+    message = new_bot_message(endpoint, channel=channel.id, text=text, blocks=[])
     message.thread_ts = arguments.text("thread_ts") or None
     message.files = described
     endpoint.workspace.post(message)

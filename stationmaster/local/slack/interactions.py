@@ -72,7 +72,7 @@ class Interactions(ViewInteractions):
         if name in _CHANNEL_COMMANDS:
             answer = _act_on_channel(self._endpoint.workspace, name, arguments, channel=channel)
             return self._explain(None, answer, channel=channel, user=user)
-        if self._endpoint.app.command(name) is None:
+        if name not in [known.command for known in self._endpoint.app.commands]:
             return self._explain(
                 "unknown_command",
                 f"{name} is not a valid command. In Slack, all messages that start with the "

@@ -44,13 +44,11 @@ _TIERS: Final = {
     "chat.postEphemeral": 4,
     "chat.update": 3,
     "conversations.history": 3,
-    "conversations.info": 3,
     "conversations.open": 3,
     "conversations.replies": 3,
     "files.completeUploadExternal": 4,
     "files.getUploadURLExternal": 4,
     "usergroups.users.list": 2,
-    "users.info": 4,
     "views.open": 4,
     "views.update": 4,
 }

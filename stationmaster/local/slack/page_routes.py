@@ -7,6 +7,7 @@ tests may rely on, are listed in `page/README.md`.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import asdict
 from typing import Any
 
 import anyio.to_thread
@@ -98,7 +99,7 @@ class PageRoutes:
             "user": user,
             "bot_user_id": BOT_USER_ID,
             "team_name": TEAM_NAME,
-            "app": self._endpoint.app.to_json(),
+            "app": asdict(self._endpoint.app),
             "shown_text": limits.MESSAGE_TEXT_SHOWN,
             "home": self._endpoint.views.home_of(user),
             "views": self._endpoint.views.of_user(user),

@@ -57,16 +57,6 @@ class User:
     is_bot: bool = False
     team_id: str = TEAM_ID
 
-    def to_json(self) -> Json:
-        return {
-            "id": self.id,
-            "team_id": self.team_id,
-            "name": self.name,
-            "real_name": self.real_name,
-            "is_bot": self.is_bot,
-            "profile": {"real_name": self.real_name, "display_name": self.real_name},
-        }
-
 
 @dataclass(slots=True)
 class Channel:
@@ -80,25 +70,6 @@ class Channel:
     with_user: str | None = None
     is_private: bool = False
     is_archived: bool = False
-
-    def to_json(self) -> Json:
-        if self.with_user is not None:
-            return {
-                "id": self.id,
-                "created": self.created,
-                "is_im": True,
-                "user": self.with_user,
-            }
-        return {
-            "id": self.id,
-            "name": self.name,
-            "created": self.created,
-            "is_channel": True,
-            "is_private": self.is_private,
-            "is_archived": self.is_archived,
-            "is_member": BOT_USER_ID in self.members,
-            "topic": {"value": self.topic},
-        }
 
 
 @dataclass(slots=True)

@@ -117,18 +117,12 @@ class _Routes:
             return JSONResponse({"ok": False, "error": refusal.error})
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         bearer = token.strip() if scheme.lower() == "bearer" else None
-        answer = self._api.call(request.path_params["method"], values, bearer=bearer)
-        return JSONResponse(answer.body, status_code=answer.status, headers=answer.headers)
+        return self._api.call(request.path_params["method"], values, bearer=bearer)
 
     async def upload(self, request: Request) -> Response:
-        if request.headers.get("content-type", "").startswith("multipart/form-data"):
-            async with request.form() as form:
-                parts = [part for part in form.values() if not isinstance(part, str)]
-                content = await parts[0].read() if parts else b""
-        else:
-            content = await request.body()
         try:
-            text = receive_upload(self._endpoint, request.path_params["file_id"], content)
+            content, file_id = await request.body(), request.path_params["file_id"]
+            text = receive_upload(self._endpoint, file_id, content)
         except SlackRefusal as refusal:
             return PlainTextResponse(refusal.error, status_code=400)
         return PlainTextResponse(text)
@@ -165,14 +159,8 @@ class _Routes:
 
 
 async def _arguments(request: Request) -> Json:
-    content_type = request.headers.get("content-type", "")
-    form: Json | None = None
-    body = b""
-    if content_type.startswith("multipart/form-data"):
-        async with request.form() as parts:
-            form = {name: part for name, part in parts.items() if isinstance(part, str)}
-    else:
-        body = await request.body()
     return parse_arguments(
-        content_type=content_type, body=body, query=request.query_params.items(), form=form
+        content_type=request.headers.get("content-type", ""),
+        body=await request.body(),
+        query=request.query_params.items(),
     )

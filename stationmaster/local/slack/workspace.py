@@ -333,5 +333,4 @@ def _name_blocks(blocks: list[Json]) -> None:
         elements = block.get("elements") if block.get("type") == "actions" else []
         accessory = block.get("accessory")
         for element in [*(elements or []), *([accessory] if accessory else [])]:
-            if element.get("type") != "image":
-                element.setdefault("action_id", secrets.token_urlsafe(4))
+            element.setdefault("action_id", secrets.token_urlsafe(4))

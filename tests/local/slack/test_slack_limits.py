@@ -31,7 +31,6 @@ from slackblocks import (
     DataVisualizationBlock,
     DividerBlock,
     HeaderBlock,
-    ImageBlock,
     InvalidUsageError,
     LineChart,
     SectionBlock,
@@ -53,10 +52,6 @@ def of_button(**fields: Any) -> list[Json]:
 
 def fields(count: int, text: str = "x") -> list[Json]:
     return [{"type": "section", "fields": [mrkdwn(text)] * count}]
-
-
-def image(alt_text: str) -> list[Json]:
-    return [{"type": "image", "image_url": "http://x/y.png", "alt_text": alt_text}]
 
 
 def chart(points: int = 2, *, series: int = 1, title: str = "t", name: str = "") -> list[Json]:
@@ -103,11 +98,6 @@ AT_LIMIT: list[tuple[int, Build, Build | None]] = [
         lambda n: Button("Go", action_id="a", value="x" * n),
     ),
     (255, lambda n: of_button(action_id="x" * n), lambda n: Button("Go", action_id="x" * n)),
-    (
-        2000,
-        lambda n: image("x" * n),
-        lambda n: ImageBlock(image_url="http://x/y.png", alt_text="x" * n),
-    ),
     (100, lambda n: of_button(confirm=confirm(title=plain("x" * n))), None),
     (300, lambda n: of_button(confirm=confirm(text=mrkdwn("x" * n))), None),
     (30, lambda n: of_button(confirm=confirm(confirm=plain("x" * n))), None),
@@ -135,8 +125,6 @@ def test_chart_has_twenty_points_a_series_and_one_for_each_category() -> None:
     assert "one point for each category" in check_blocks(lacking)[0]
     assert "categories must be unique" in check_blocks(twice)[0]
     assert "must be a number" in check_blocks(nan)[0]
-    pie = {"type": "pie", "segments": [{"label": "a", "value": 1}]}
-    assert check_blocks([{"type": "data_visualization", "title": "t", "chart": pie}]) == []
 
 
 @pytest.mark.parametrize(("most", "build", "other"), AT_LIMIT)
@@ -175,10 +163,6 @@ def test_block_one_above_the_limit_is_refused(most: int, build: Any, other: Any)
         (
             [{"type": "divider", "block_id": "b"}, {"type": "divider", "block_id": "b"}],
             "block_id already in use: b [json-pointer:/blocks/1/block_id]",
-        ),
-        (
-            [{"type": "image", "image_url": "http://x/y.png"}],
-            "missing required field: alt_text [json-pointer:/blocks/0]",
         ),
         (
             [{"type": "divider", "colour": "red"}],

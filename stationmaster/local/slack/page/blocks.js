@@ -30,9 +30,7 @@ const BLOCKS = {
   context: (block) =>
     h("div", { class: "bk-context" },
       ...block.elements.map((element) =>
-        element.type === "image"
-          ? picture(element, "bk-context-image")
-          : h("span", { class: "bk-context-text" }, ...textObject(element, names)))),
+        h("span", { class: "bk-context-text" }, ...textObject(element, names)))),
   data_visualization: chartBlock,
   plan: (block) =>
     h("div", { class: "bk-plan", "data-testid": "plan" },
@@ -41,12 +39,6 @@ const BLOCKS = {
   actions: (block, message) =>
     h("div", { class: "bk-actions" },
       ...block.elements.map((element) => renderElement(element, message))),
-  image: (block) =>
-    h("figure", { class: "bk-image" },
-      block.title && h("figcaption", {}, ...plain(block.title.text)),
-      picture(block, "bk-image-picture")),
-  markdown: (block) => h("div", { class: "bk-text" }, ...mrkdwn(commonToMrkdwn(block.text), names)),
-  rich_text: (block) => h("div", { class: "bk-text" }, ...block.elements.map(richText)),
   input: (block, message) =>
     h("label", { class: "bk-input" },
       h("span", { class: "bk-input-label" }, ...plain(block.label.text)),
@@ -58,9 +50,8 @@ export function actionKey(message, actionId) {
   return `${message.channel}/${message.ts}/${actionId}`;
 }
 
-/** An interactive element or an image. */
+/** An interactive element. */
 export function renderElement(element, message) {
-  if (element.type === "image") return picture(element, "bk-thumbnail");
   const key = actionKey(message, element.action_id);
   const isPending = state.pending.has(key);
   const error = state.failed.get(key);
@@ -72,7 +63,6 @@ export function renderElement(element, message) {
         type: "button",
         disabled: isPending,
         "aria-busy": isPending ? "true" : null,
-        "aria-label": element.accessibility_label,
         dataset: data,
       }, isPending && h("span", { class: "spinner" }), h("span", {}, ...plain(element.text.text))),
       error && h("span", { class: "bk-error", role: "alert", title: error }, drawn(`⚠ ${error}`)));
@@ -102,33 +92,6 @@ function entities(kind) {
   return [...source.values()].map((item) => ({
     value: item.id, text: { text: item.real_name || `#${item.name}` },
   }));
-}
-
-function picture(holder, className) {
-  const source = fileOf(holder);
-  if (!source) {
-    // The page loads nothing from elsewhere; the alternative text says what would be here.
-    return h("span", { class: `${className} bk-image-elsewhere`, title: holder.image_url || "" },
-      holder.alt_text);
-  }
-  return h("button", { class: `${className} image-button`, type: "button", "aria-label": holder.alt_text,
-    dataset: { lightbox: source, alt: holder.alt_text } },
-    h("img", { src: source, alt: holder.alt_text }));
-}
-
-function fileOf(holder) {
-  if (holder.slack_file?.id) return `/files/${holder.slack_file.id}/image`;
-  const address = holder.slack_file?.url || holder.image_url || "";
-  if (address.startsWith(location.origin)) return address.slice(location.origin.length);
-  return address.startsWith("data:image/") ? address : null;
-}
-
-// CommonMark's emphasis and headings, as far as mrkdwn can say them.
-function commonToMrkdwn(text) {
-  return text
-    .replace(/^#{1,6} +(.+)$/gm, "**$1**")
-    .replace(/\*\*([^*\n]+)\*\*/g, "*$1*")
-    .replace(/\[([^\]\n]+)\]\((https?:[^)\s]+)\)/g, "<$2|$1>");
 }
 
 const TASK_MARKS = { complete: "\u2713", in_progress: "\u25cf", error: "\u2717" };

@@ -9,12 +9,11 @@ const RIGHT = WIDTH - 64;
 const TOP = 12;
 const BOTTOM = HEIGHT - 36;
 
-/** A `data_visualization` block; of bars and pies, its title and figures. */
+/** A `data_visualization` block of lines. */
 export function chartBlock(block) {
   const { chart, title } = block;
-  const drawn = ["line", "area"].includes(chart.type) ? lines(chart) : figures(chart);
   return h("figure", { class: "bk-chart", "data-testid": "chart", role: "img", "aria-label": said(title, chart) },
-    h("figcaption", {}, title), drawn);
+    h("figcaption", {}, title), lines(chart));
 }
 
 function lines({ series, axis_config: axes }) {
@@ -49,13 +48,8 @@ function label(x, y, text, anchor) {
   return svg("text", { x, y, "text-anchor": anchor }, text);
 }
 
-function figures(chart) {
-  const points = chart.segments || chart.series.flatMap((each) => each.data);
-  return h("ul", {}, points.map((point) => h("li", {}, `${point.label}: ${short(point.value)}`)));
-}
-
 function said(title, chart) {
-  const parts = (chart.series || []).map(({ name, data }) =>
+  const parts = chart.series.map(({ name, data }) =>
     `${name} from ${short(data[0].value)} to ${short(data[data.length - 1].value)}`);
   return [title, ...parts].join(", ");
 }
