@@ -39,7 +39,6 @@ def product(
                 name=function.name,
                 handler=function.handler,
                 timeout_s=function.timeout_s,
-                memory_mib=function.memory_mib,
                 environment=registry.variables_of(function, environment),
                 on_failure=_dead_letters(deployment, function.name)
                 if function.name in registry.ASYNCHRONOUS

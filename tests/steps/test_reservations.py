@@ -113,8 +113,8 @@ def test_nodes_are_launched_in_the_reservation_in_its_zone_and_in_no_group_of_ou
 
 def test_placement_group_of_a_reservation_is_used_and_never_made(account: Account):
     ec2 = account.aws.client("ec2")
-    ec2.create_placement_group(GroupName="theirs", Strategy="cluster")
-    arn = ec2.describe_placement_groups(GroupNames=["theirs"])["PlacementGroups"][0]["GroupArn"]
+    made = ec2.create_placement_group(GroupName="theirs", Strategy="cluster")
+    arn = made["PlacementGroup"]["GroupArn"]
     request(account, reserve(account, PlacementGroupArn=arn))
 
     account.finish(ensure_node_group, node_group="training")

@@ -23,7 +23,6 @@ class FunctionSpec:
     name: str
     handler: str
     timeout_s: int = 30
-    memory_mib: int = 512
     environment: Mapping[str, str] = field(default_factory=dict)
     # The queue for events that it failed with, where they come without a caller who waits.
     on_failure: str = ""
@@ -221,7 +220,7 @@ def _create_network(name: str, made: Deployment, client: Client, region: str) ->
 def _create_table(spec: TableSpec, client: Client) -> str:
     def key_schema(partition: str, sort: str) -> list[dict[str, str]]:
         keys = [{"AttributeName": partition, "KeyType": "HASH"}]
-        return keys + ([{"AttributeName": sort, "KeyType": "RANGE"}] if sort else [])
+        return [*keys, {"AttributeName": sort, "KeyType": "RANGE"}]
 
     names = {
         spec.partition_key,
@@ -241,7 +240,7 @@ def _create_table(spec: TableSpec, client: Client) -> str:
         TableName=spec.name,
         KeySchema=key_schema(spec.partition_key, spec.sort_key),
         AttributeDefinitions=[
-            {"AttributeName": name, "AttributeType": "S"} for name in sorted(names) if name
+            {"AttributeName": name, "AttributeType": "S"} for name in sorted(names)
         ],
         BillingMode="PAY_PER_REQUEST",
         StreamSpecification={"StreamEnabled": True, "StreamViewType": "NEW_AND_OLD_IMAGES"},
@@ -272,7 +271,6 @@ def _create_function(spec: FunctionSpec, made: Deployment, client: Client) -> st
         # Handlers are imported from the working tree.
         Code={"ZipFile": b"none"},
         Timeout=spec.timeout_s,
-        MemorySize=spec.memory_mib,
         Environment={"Variables": dict(spec.environment)},
     )
     if spec.on_failure:

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from stationmaster.local.aws.clock import LifecycleClock
-from stationmaster.local.aws.faults import FaultInjector
-from stationmaster.local.aws.first_calls import FirstCalls
+from stationmaster.local.aws.faults import FaultInjector, FirstCalls
 from stationmaster.local.aws.observer import AwsObserver
 from stationmaster.local.aws.scaling_activities import ScalingActivities
 

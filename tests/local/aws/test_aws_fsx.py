@@ -259,24 +259,17 @@ def test_what_something_else_is_in_or_names_cannot_be_deleted(
             GroupId=group_id,
             IpPermissions=[{"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": used}]}],
         )
-    network = ec2.create_subnet(VpcId=deployed.vpc_id, CidrBlock="10.42.224.0/24")
-    subnet = network["Subnet"]["SubnetId"]
-    file_system = create(fsx, deployed, SubnetIds=[subnet], SecurityGroupIds=[of_lustre])
+    file_system = create(fsx, deployed, SecurityGroupIds=[of_lustre])
     aws.finish_lifecycles()
 
-    for call, held in (
-        (ec2.delete_security_group, {"GroupId": used}),
-        (ec2.delete_security_group, {"GroupId": of_lustre}),
-        (ec2.delete_subnet, {"SubnetId": subnet}),
-    ):
+    for group_id in (used, of_lustre):
         with pytest.raises(ClientError, match="DependencyViolation"):
-            call(**held)
+            ec2.delete_security_group(GroupId=group_id)
     fsx.delete_file_system(FileSystemId=file_system)
     aws.finish_lifecycles()
 
     for group_id in (user, used, of_lustre):
         ec2.delete_security_group(GroupId=group_id)
-    ec2.delete_subnet(SubnetId=subnet)
 
 
 @pytest.mark.parametrize(

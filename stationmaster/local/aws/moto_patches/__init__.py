@@ -6,6 +6,7 @@ code, so they refuse every version of moto but the one that they were written ag
 
 from __future__ import annotations
 
+import functools
 import importlib
 
 import moto
@@ -29,8 +30,6 @@ PATCHES = (
     "tagging",
 )
 
-_applied: list[str] = []
-
 
 def require_version(found: str) -> None:
     """Refuse a moto that the patches were not written against.
@@ -45,6 +44,7 @@ def require_version(found: str) -> None:
         )
 
 
+@functools.cache
 def apply() -> None:
     """Apply every patch, once a process.
 
@@ -52,9 +52,6 @@ def apply() -> None:
         RuntimeError: another version of moto is installed.
     """
     require_version(moto.__version__)
-    if _applied:
-        return
     # Imported here so that a wrong version fails with the message above, not inside a patch.
     for name in PATCHES:
         importlib.import_module(f"{__name__}.{name}").apply()
-        _applied.append(name)

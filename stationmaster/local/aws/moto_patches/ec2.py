@@ -1,8 +1,8 @@
 """EC2: placement groups exist, what is used cannot be deleted, machines have this one's GPUs.
 
-moto 5.2.5 has no placement groups, deletes security groups and subnets that network interfaces or
-other groups still use (AWS: DependencyViolation), keeps the interfaces of terminated instances, and
-leaves launch templates out of the tagging API. Its instance types are AWS's own, and stay so but
+moto 5.2.5 has no placement groups, deletes security groups that network interfaces or other groups
+still use (AWS: DependencyViolation), keeps the interfaces of terminated instances, and leaves
+launch templates out of the tagging API. Its instance types are AWS's own, and stay so but
 for their GPUs where the account represents one machine.
 """
 
@@ -35,7 +35,6 @@ _authorize_ingress = EC2Backend.authorize_security_group_ingress
 _authorize_egress = EC2Backend.authorize_security_group_egress
 _create_launch_template = EC2Backend.create_launch_template
 _delete_security_group = EC2Backend.delete_security_group
-_delete_subnet = EC2Backend.delete_subnet
 _terminate_instances = EC2Backend.terminate_instances
 _iter_tagged = EC2Backend.iter_tagged_resources
 _describe_instance_types = EC2Backend.describe_instance_types
@@ -93,21 +92,9 @@ def _matches(described: dict[str, Any], filters: dict[str, list[str]]) -> bool:
 
 
 def _describe_placement_groups(self: Any) -> ActionResult:
-    groups = _groups(self.ec2_backend)
-    names = self._get_param("GroupNames", []) or []
-    for name in names:
-        if name not in groups:
-            raise EC2ClientError(
-                "InvalidPlacementGroup.Unknown", f"The Placement Group '{name}' is unknown."
-            )
     filters = self._filters_from_querystring()
-    found = [
-        described
-        for group in groups.values()
-        if not names or group.name in names
-        if _matches(described := _described(self, group), filters)
-    ]
-    return ActionResult({"PlacementGroups": found})
+    found = [_described(self, group) for group in _groups(self.ec2_backend).values()]
+    return ActionResult({"PlacementGroups": [each for each in found if _matches(each, filters)]})
 
 
 def _in_use(name: str) -> EC2ClientError:
@@ -199,15 +186,6 @@ def _delete_group(self: Any, name: str | None = None, group_id: str | None = Non
     _delete_security_group(self, name, group_id)
 
 
-def _delete_subnet_unused(self: Any, subnet_id: str) -> Any:
-    for eni in self.enis.values():
-        if eni.subnet.id == subnet_id:
-            raise DependencyViolationError(
-                f"The subnet '{subnet_id}' has dependencies and cannot be deleted."
-            )
-    return _delete_subnet(self, subnet_id)
-
-
 def _terminate(self: Any, instance_ids: list[str]) -> Any:
     """Terminate instances, and free the network interfaces that end with them."""
     answer = _terminate_instances(self, instance_ids)
@@ -292,7 +270,6 @@ def apply() -> None:
     )
     EC2Backend.create_launch_template = _create_template
     EC2Backend.delete_security_group = _delete_group
-    EC2Backend.delete_subnet = _delete_subnet_unused
     EC2Backend.terminate_instances = _terminate
     EC2Backend.iter_tagged_resources = _tagged
     EC2Backend.describe_instance_types = _described_types

@@ -33,8 +33,6 @@ _ADDON_VERSIONS = {
     "coredns": "v1.13.1-eksbuild.1",
     "kube-proxy": "v1.35.0-eksbuild.2",
     "aws-fsx-csi-driver": "v1.8.0-eksbuild.1",
-    "aws-ebs-csi-driver": "v1.54.0-eksbuild.1",
-    "aws-efs-csi-driver": "v2.2.0-eksbuild.1",
     "eks-pod-identity-agent": "v1.3.10-eksbuild.1",
     "eks-node-monitoring-agent": "v1.5.0-eksbuild.1",
     "amazon-cloudwatch-observability": "v4.8.0-eksbuild.1",

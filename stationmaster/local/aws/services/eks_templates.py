@@ -17,7 +17,7 @@ from typing import Any, Final
 from moto.ec2.models.instance_types import INSTANCE_TYPES
 from moto.ec2.utils import convert_tag_spec
 
-from stationmaster.local.aws.first_calls import FirstCalls
+from stationmaster.local.aws.faults import FirstCalls
 from stationmaster.local.aws.services.eks_records import Launch
 from stationmaster.local.aws.wire import ApiError
 
