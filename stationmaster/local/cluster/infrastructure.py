@@ -13,6 +13,8 @@ from stationmaster.local.cluster.api.resources import Object
 NVIDIA_PLUGIN, EFA_PLUGIN = "nvidia-device-plugin", "efa-device-plugin"
 OPERATOR, ADDON = "training-operator", "addon"
 TRAINER, JOBSET = "trainer", "jobset"
+ADDON_IMAGE = "eks/local-addon"
+"""What pods of every add-on of EKS have here."""
 DEVICES = {NVIDIA_PLUGIN: "nvidia.com/gpu", EFA_PLUGIN: "vpc.amazonaws.com/efa"}
 
 # Checked in this order: the EFA plugin's name contains the NVIDIA plugin's.
@@ -22,22 +24,8 @@ _IMAGES: tuple[tuple[str, str], ...] = (
     ("training-operator", OPERATOR),
     ("trainer-controller-manager", TRAINER),
     ("jobset/jobset", JOBSET),
-    ("fsx-csi-driver", ADDON),
-    ("csi-node-driver-registrar", ADDON),
-    ("csi-provisioner", ADDON),
-    ("csi-resizer", ADDON),
-    ("livenessprobe", ADDON),
-    ("eks-pod-identity-agent", ADDON),
-    ("eks-node-monitoring-agent", ADDON),
-    ("amazon-k8s-cni", ADDON),
-    ("coredns", ADDON),
-    ("kube-proxy", ADDON),
-    ("metrics-server", ADDON),
     ("mpi-operator", ADDON),
-    ("dcgm-exporter", ADDON),
-    ("node-feature-discovery", ADDON),
-    ("cloudwatch-agent", ADDON),
-    ("eks/local-addon", ADDON),
+    (ADDON_IMAGE, ADDON),
 )
 
 

@@ -9,11 +9,7 @@ from typing import Any
 import pytest
 from kubernetes.client.exceptions import ApiException
 
-from tests.support.cluster_fixtures import (
-    Cluster,
-    eventually,
-    pytorchjob,
-)
+from tests.support.cluster_fixtures import Cluster, eventually, pytorchjob
 
 JOB_LABEL = "training.kubeflow.org/job-name"
 
@@ -28,9 +24,19 @@ def test_successful_job_ends_with_its_conditions_counts_and_events(
     # The master ends after the worker, which begins when the master's name resolves.
     worked = tmp_path / "worked"
     script = f'[ "$RANK" = 1 ] && touch {worked}; until [ -e {worked} ]; do sleep 0.05; done'
-    cluster.submit(pytorchjob("good", script=script))
+    job = pytorchjob("good", script=script)
+    master = job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"][0]
+    master["env"] = [{"name": "K", "valueFrom": {"secretKeyRef": {"name": "late", "key": "k"}}}]
+    cluster.submit(job)
+    cluster.event("good-master-0", "Failed")
+    secret = {"metadata": {"name": "late"}, "data": {"k": "eA=="}}
+    cluster.core.create_namespaced_secret("default", secret)
 
     cluster.job_condition("good", "Succeeded")
+
+    began = cluster.pod("good-master-0").status.container_statuses[0].state.terminated.started_at
+    (waited,) = cluster.pod("good-worker-0").status.init_container_statuses
+    assert waited.state.terminated.finished_at >= began
 
     status = cluster.job("good")["status"]
     assert [(each["type"], each["status"], each["reason"]) for each in status["conditions"]] == [
@@ -46,25 +52,8 @@ def test_successful_job_ends_with_its_conditions_counts_and_events(
     )
     reasons = {event.reason for event in cluster.events("good")}
     assert {"SuccessfulCreatePod", "SuccessfulCreateService", "PyTorchJobSucceeded"} <= reasons
-    # cleanPodPolicy is None: finished pods stay.
+    # Finished pods stay.
     assert len(pods_of(cluster, "good")) == 2
-
-
-@pytest.mark.parametrize(("policy", "left"), [("All", []), ("Running", ["clean-running-master-0"])])
-def test_clean_pod_policy_decides_what_stays(
-    cluster: Cluster, policy: str, left: list[str]
-) -> None:
-    name = f"clean-{policy.lower()}"
-    job = pytorchjob(name, script="sleep 60", runPolicy={"cleanPodPolicy": policy})
-    master = job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"][0]
-    master["command"] = ["true"]
-    cluster.submit(job)
-
-    cluster.job_condition(name, "Succeeded")
-
-    eventually(
-        lambda: [p.metadata.name for p in pods_of(cluster, name)] == left, f"only {left} left"
-    )
 
 
 def test_admission_denies_what_the_webhook_denies(cluster: Cluster) -> None:

@@ -72,10 +72,6 @@ def world() -> World:
     return World()
 
 
-def conditions(status: dict[str, Any]) -> list[str]:
-    return [each["type"] for each in status["conditions"] if each["status"] == "True"]
-
-
 def test_operator_that_is_not_available_does_nothing(world: World) -> None:
     place = ("kubeflow", "training-operator")
     world.set_status(resources.DEPLOYMENTS, *place, availableReplicas=0)
@@ -152,16 +148,6 @@ def test_webhook_denies_elastic_policies_that_cannot_be(
         admission.check_job(pytorchjob("denied", workers=workers, **changes))
 
     assert reason in denied.value.message
-
-
-def test_backoff_limit_of_0_fails_the_job_at_the_first_pod_that_fails(world: World) -> None:
-    world.submit(pytorchjob("none-back", workers=1, runPolicy={"backoffLimit": 0}))
-
-    world.set_pod("none-back-worker-0", phase="Failed")
-    status = world.look("none-back")
-
-    assert "Failed" in conditions(status)
-    assert status["conditions"][-1]["message"].endswith("reached the specified backoff limit")
 
 
 def test_failed_pod_that_is_still_going_lets_the_job_restart_at_every_look(world: World) -> None:

@@ -7,7 +7,6 @@ Source: kubernetes, pkg/apis/core/validation, pkg/apis/batch/validation, pkg/api
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from stationmaster.local.cluster.api import errors
 from stationmaster.local.cluster.api.metadata import clone
@@ -33,7 +32,7 @@ def check_immutable(resource: Resource, current: Object, new: Object) -> None:
     problems = Problems()
     before, after = current.get("spec") or {}, new.get("spec") or {}
     for name in _IMMUTABLE.get(resource.key, ()):
-        if after.get(name) != before.get(name) and not _is_elastic(name, after):
+        if after.get(name) != before.get(name):
             problems.invalid(f"spec.{name}", after.get(name), "field is immutable")
     check = _CHECKS.get(resource.key)
     if check is not None:
@@ -41,15 +40,6 @@ def check_immutable(resource: Resource, current: Object, new: Object) -> None:
     if problems:
         name = current["metadata"]["name"]
         raise errors.invalid(resource.kind, resource.group, name, problems)
-
-
-def _is_elastic(name: str, after: Any) -> bool:
-    """Let an indexed Job grow or shrink with its parallelism."""
-    return (
-        name == "completions"
-        and after.get("completionMode") == "Indexed"
-        and after.get("completions") == after.get("parallelism")
-    )
 
 
 def _check_pod(current: Object, new: Object, problems: Problems) -> None:

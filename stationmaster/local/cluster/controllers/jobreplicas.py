@@ -61,9 +61,6 @@ class JobReplicas:
             jobstatus.set_condition(status, "Restarting", message)
 
     def _create_pod(self, job: Object, role: str, index: int, spec: Object) -> None:
-        if spec["template"]["spec"].get("restartPolicy"):
-            message = "Restart policy in pod template overridden by restart policy in replica spec"
-            self._say(job, "Warning", "SetPodTemplateRestartPolicy", message)
         pod = replicas.pod(job, role, index)
         name = pod["metadata"]["name"]
         try:
@@ -110,8 +107,8 @@ class JobReplicas:
         message = f"Deleted service: {metadata['name']}"
         self._say(job, "Normal", "SuccessfulDeleteService", message)
 
-    def delete(self, job: Object, pods: list[Object], *, only_theirs: bool = False) -> None:
-        """Delete pods and services; with `only_theirs`, just the services of these pods.
+    def delete(self, job: Object, pods: list[Object]) -> None:
+        """Delete pods and services.
 
         Without pods the operator leaves the services alone. Source: common/job.go,
         DeletePodsAndServices.
@@ -120,10 +117,8 @@ class JobReplicas:
             return
         for pod in pods:
             self._delete_pod(job, pod)
-        names = {pod["metadata"]["name"] for pod in pods}
         for service in owned(self._objects, resources.SERVICES, job):
-            if not only_theirs or service["metadata"]["name"] in names:
-                self._delete_service(job, service)
+            self._delete_service(job, service)
 
 
 def role_of(child: Object) -> str:

@@ -3,7 +3,8 @@
 It acts while a Deployment of the operator is available. Its conditions, reasons, messages and
 events are what tools and people search for, so the wording is kept, its quirks included:
 activeDeadlineSeconds is looked at only when something else happens to the job. The restart policy
-ExitCode is not offered.
+ExitCode is not offered, a back-off limit of 0 counts as 1, and pods stay whatever cleanPodPolicy
+says.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from datetime import UTC, datetime
 from stationmaster.local.cluster import infrastructure
 from stationmaster.local.cluster.api import resources
 from stationmaster.local.cluster.api.admission import RESOURCE_KEY as JOBS_KEY
-from stationmaster.local.cluster.api.conditions import condition_of, is_going, phase
+from stationmaster.local.cluster.api.conditions import condition_of, phase
 from stationmaster.local.cluster.api.metadata import clone, timestamp
 from stationmaster.local.cluster.api.objects import Objects
 from stationmaster.local.cluster.api.resources import Object
@@ -23,17 +24,6 @@ from stationmaster.local.cluster.controllers.jobreplicas import JobReplicas, rol
 from stationmaster.local.cluster.controllers.owners import OwnerController
 from stationmaster.local.cluster.controllers.replicas import MASTER, WORKER
 from stationmaster.local.cluster.events import EventRecorder
-
-_OURS = (None, "", "kubeflow.org/training-operator")
-
-
-def _has_new_failure(job: Object, status: Object, pods: list[Object]) -> bool:
-    """Say whether more pods have failed than before. Source: common/job.go, ReconcileJobs."""
-    counted = (status.get("replicaStatuses") or {}).values()
-    failed = sum(1 for pod in pods if phase(pod) == "Failed")
-    active = sum(1 for pod in pods if phase(pod) in ("Pending", "Running") and not is_going(pod))
-    wanted = sum(spec["replicas"] for spec in replicas.replica_specs(job).values())
-    return failed > sum(each.get("failed", 0) for each in counted) and active != wanted
 
 
 class PyTorchJobController(OwnerController):
@@ -50,8 +40,6 @@ class PyTorchJobController(OwnerController):
 
     def bring_in_order(self, obj: Object) -> float | None:
         policy = obj["spec"].get("runPolicy") or {}
-        if policy.get("managedBy") not in _OURS:
-            return None
         status = clone(obj.get("status") or {})
         name = obj["metadata"]["name"]
         jobstatus.set_condition(status, "Created", f"PyTorchJob {name} is created.")
@@ -70,14 +58,12 @@ class PyTorchJobController(OwnerController):
             status["startTime"] = timestamp()
             self.say(job, "Normal", why, message)
         if condition_of(status, "Succeeded") or condition_of(status, "Failed"):
-            self._clean_up(job, policy, pods)
             if condition_of(status, "Succeeded"):
                 jobstatus.finish_counts(status)
             return
         failure = self._limit_reached(job, policy, status, pods)
         if failure is not None:
             status.setdefault("completionTime", timestamp())
-            self._clean_up(job, policy, pods)
             self.say(job, "Normal", jobstatus.reason("Failed"), failure)
             jobstatus.set_condition(status, "Failed", failure)
             return
@@ -87,7 +73,7 @@ class PyTorchJobController(OwnerController):
             self._replicas.reconcile_services(job, role, spec)
         self._judge(job, specs, status)
 
-    # Suspension and end
+    # Suspension
 
     def _suspend(self, job: Object, status: Object, pods: list[Object]) -> None:
         self._replicas.delete(job, pods)
@@ -100,14 +86,6 @@ class PyTorchJobController(OwnerController):
         jobstatus.set_condition(status, "Suspended", message)
         self.say(job, "Normal", why, message)
 
-    def _clean_up(self, job: Object, policy: Object, pods: list[Object]) -> None:
-        match policy.get("cleanPodPolicy", "None"):
-            case "All":
-                self._replicas.delete(job, pods)
-            case "Running":
-                doomed = [pod for pod in pods if phase(pod) in ("Running", "Pending")]
-                self._replicas.delete(job, doomed, only_theirs=True)
-
     # Limits
 
     def _limit_reached(
@@ -115,11 +93,8 @@ class PyTorchJobController(OwnerController):
     ) -> str | None:
         name = job["metadata"]["name"]
         limit = policy.get("backoffLimit")
-        if limit is not None:
-            restarts = self._restarts(job, pods)
-            exceeded = restarts > 0 if limit == 0 else restarts >= limit
-            if exceeded or (limit == 0 and _has_new_failure(job, status, pods)):
-                return f"Job {name} has failed because it has reached the specified backoff limit"
+        if limit is not None and self._restarts(job, pods) >= max(limit, 1):
+            return f"Job {name} has failed because it has reached the specified backoff limit"
         deadline_s, started = policy.get("activeDeadlineSeconds"), status.get("startTime")
         if deadline_s is not None and started is not None:
             active_s = (datetime.now(UTC) - datetime.fromisoformat(started)).total_seconds()

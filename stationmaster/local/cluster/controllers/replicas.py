@@ -141,8 +141,7 @@ def replica_environment(job: Object, role: str, index: int) -> list[Object]:
         pairs += [("MASTER_PORT", port), ("PET_MASTER_PORT", port)]
         pairs += [("MASTER_ADDR", address), ("PET_MASTER_ADDR", address)]
         pairs += [("WORLD_SIZE", world_size), ("RANK", rank), ("PET_NODE_RANK", rank)]
-    if not (elastic and elastic.get("nProcPerNode") is not None):
-        pairs.append(("PET_NPROC_PER_NODE", per_node))
+    pairs.append(("PET_NPROC_PER_NODE", per_node))
     if elastic is None:
         pairs.append(("PET_NNODES", total))
     else:
@@ -164,11 +163,7 @@ def _elastic_environment(
         ("PET_RDZV_BACKEND", elastic.get("rdzvBackend") or "c10d"),
         ("PET_NNODES", f"{least}:{most}"),
     ]
-    optional = (
-        ("PET_MAX_RESTARTS", "maxRestarts"),
-        ("PET_NPROC_PER_NODE", "nProcPerNode"),
-        ("PET_RDZV_ID", "rdzvId"),
-    )
+    optional = (("PET_MAX_RESTARTS", "maxRestarts"), ("PET_RDZV_ID", "rdzvId"))
     pairs += [(name, elastic[key]) for name, key in optional if elastic.get(key) is not None]
     if elastic.get("rdzvConf"):
         listed = ",".join(f"{item['key']}={item['value']}" for item in elastic["rdzvConf"])

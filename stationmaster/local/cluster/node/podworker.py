@@ -19,9 +19,9 @@ from stationmaster.local.cluster import infrastructure
 from stationmaster.local.cluster.api import resources
 from stationmaster.local.cluster.api.metadata import clone, timestamp
 from stationmaster.local.cluster.api.resources import Object
-from stationmaster.local.cluster.events import Level
+from stationmaster.local.cluster.api.selectors import match_labels
 from stationmaster.local.cluster.labels import JOB_NAME_LABEL, WAIT_FOR_MASTER
-from stationmaster.local.cluster.node import launch, names
+from stationmaster.local.cluster.node import launch
 from stationmaster.local.cluster.node.containers import PodContainers
 from stationmaster.local.cluster.node.environment import LOCAL_ADDRESS
 from stationmaster.local.cluster.node.launch import NodeContext
@@ -208,16 +208,24 @@ class PodWorker:
         try:
             self._volumes = launch.volumes_of(self._context, self._pod, self._directory)
         except MountError as exc:
-            self._event("Warning", "FailedMount", str(exc))
+            self._context.recorder.record(self._pod, "Warning", "FailedMount", str(exc))
             self._next_try = time.monotonic() + _RETRY_S
             return False
         return True
 
     def _await_master(self, run: ContainerRun) -> None:
-        """Wait as the operator's init container does, until the master's name resolves."""
+        """Wait as the operator's init container does, until the master's name resolves.
+
+        That of a headless Service has the addresses of its ready pods.
+        """
         job = (self._pod["metadata"].get("labels") or {}).get(JOB_NAME_LABEL, "")
-        namespace = self._pod["metadata"]["namespace"]
-        if not names.resolves(self._context.objects, namespace, f"{job}-master-0"):
+        objects, namespace = self._context.objects, self._pod["metadata"]["namespace"]
+        service = objects.find(resources.SERVICES, namespace, f"{job}-master-0")
+        if service is None or not any(
+            infrastructure.is_ready(pod)
+            and match_labels(pod["metadata"].get("labels"), service["spec"]["selector"])
+            for pod in objects.list(resources.PODS, namespace)
+        ):
             self._next_try = time.monotonic() + 0.1
             return
         run.state = terminated(0, started_at=timestamp())
@@ -273,6 +281,3 @@ class PodWorker:
         self._context.objects.modify(
             resources.PODS, metadata["namespace"], metadata["name"], change, uid=self.uid
         )
-
-    def _event(self, level: Level, reason: str, message: str, field_path: str = "") -> None:
-        self._context.recorder.record(self._pod, level, reason, message, field_path=field_path)

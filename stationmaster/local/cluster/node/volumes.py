@@ -67,14 +67,6 @@ def _mount(
     if "emptyDir" in volume:
         directory.mkdir(parents=True, exist_ok=True)
         return None if _is_shared_memory(pod, name) else directory
-    if "hostPath" in volume:
-        if volume["hostPath"].get("path", "").rstrip("/") == SHARED_MEMORY:
-            return None
-        raise MountError(
-            f'MountVolume.SetUp failed for volume "{name}" : hostPath '
-            f"{volume['hostPath'].get('path')} is not offered by the local cluster, only "
-            f"{SHARED_MEMORY}"
-        )
     raise MountError(
         f'MountVolume.SetUp failed for volume "{name}" : volumes of kind '
         f"{', '.join(set(volume) - {'name'})} are not offered by the local cluster"

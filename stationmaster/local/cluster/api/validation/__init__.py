@@ -66,7 +66,7 @@ def check(resource: Resource, obj: Object) -> None:
 
 def _name_check(resource: Resource) -> Callable[[str], list[str]]:
     if resource.group == RBAC:
-        return names.path_problems
+        return lambda _: []
     of_key = {"services": names.dns_1035_problems, "namespaces": names.label_problems}
     return of_key.get(resource.key, names.subdomain_problems)
 

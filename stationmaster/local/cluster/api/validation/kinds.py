@@ -29,7 +29,6 @@ NO_SOURCE = {
     "volumeAttributesClassName",
     "volumeMode",
 }
-_MOST_BYTES = 1024 * 1024
 _COUNTS = ("parallelism", "completions", "backoffLimit", "activeDeadlineSeconds")
 
 
@@ -140,14 +139,10 @@ def _check_storage(spec: Spec, problems: Problems) -> None:
 
 
 def _check_data(obj: Object, problems: Problems) -> None:
-    """Check the keys and the size of a ConfigMap or a Secret."""
-    total = 0
+    """Check the keys of a ConfigMap or a Secret."""
     for field in ("data", "binaryData"):
-        for key, value in (obj.get(field) or {}).items():
+        for key in obj.get(field) or {}:
             problems.each(f"{field}[{key}]", key, names.key_problems)
-            total += len(value) if obj["kind"] == "ConfigMap" else len(value) * 3 // 4
-    if total > _MOST_BYTES:
-        problems.too_long("data" if obj["kind"] == "Secret" else "", _MOST_BYTES)
 
 
 CHECKS: Final[dict[str, Callable[[Object, Problems], None]]] = {

@@ -53,7 +53,6 @@ _KEY_MESSAGE = (
     "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name', "
     f" or 'KEY_NAME',  or 'key-name', regex used for validation is '{_KEY_FORM}')"
 )
-_ANNOTATIONS_BYTES = 256 * 1024
 
 
 def _longer(most: int) -> str:
@@ -78,13 +77,6 @@ def subdomain_problems(text: str) -> list[str]:
 
 def dns_1035_problems(text: str) -> list[str]:
     return _problems(text, 63, _DNS_1035, DNS_1035_MESSAGE)
-
-
-def path_problems(text: str) -> list[str]:
-    """Check against a segment of a path: the names of roles and bindings."""
-    if text in (".", ".."):
-        return [f"may not be '{text}'"]
-    return [f"may not contain '{sign}'" for sign in "/%" if sign in text]
 
 
 def qualified_problems(text: str) -> list[str]:
@@ -119,20 +111,6 @@ def key_problems(text: str) -> list[str]:
     return _problems(text, 253, _KEY, _KEY_MESSAGE)
 
 
-def port_name_problems(text: str) -> list[str]:
-    """Check the name of a port (IANA service names)."""
-    found = [] if len(text) <= 15 else ["must be no more than 15 characters"]
-    if not re.match(r"[-a-z0-9]+\Z", text):
-        found.append("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)")
-    if not re.search(r"[a-z]", text):
-        found.append("must contain at least one letter (a-z)")
-    if "--" in text:
-        found.append("must not contain consecutive hyphens")
-    if text.startswith("-") or text.endswith("-"):
-        found.append("must not begin or end with a hyphen")
-    return found
-
-
 def check_labels(labels: Mapping[str, Any] | None, path: str, problems: Problems) -> None:
     """Check keys and values of labels."""
     for key, value in (labels or {}).items():
@@ -145,9 +123,6 @@ def check_labels(labels: Mapping[str, Any] | None, path: str, problems: Problems
 def check_metadata(metadata: Mapping[str, Any], path: str, problems: Problems) -> None:
     """Check labels and annotations."""
     check_labels(metadata.get("labels"), f"{path}.labels", problems)
-    annotations = metadata.get("annotations") or {}
-    for key in annotations:
+    for key in metadata.get("annotations") or {}:
         for message in qualified_problems(key.lower()):
             problems.invalid(f"{path}.annotations", key, message)
-    if sum(len(key) + len(str(value)) for key, value in annotations.items()) > _ANNOTATIONS_BYTES:
-        problems.too_long(f"{path}.annotations", _ANNOTATIONS_BYTES)

@@ -15,18 +15,6 @@ from stationmaster.local.cluster.api.validation.problems import Problems
 Spec = Mapping[str, Any]
 
 _STANDARD_RESOURCES = {"cpu", "memory", "ephemeral-storage"}
-_FIELD_PATHS = {
-    "metadata.name",
-    "metadata.namespace",
-    "metadata.uid",
-    "spec.nodeName",
-    "spec.serviceAccountName",
-    "status.hostIP",
-    "status.hostIPs",
-    "status.podIP",
-    "status.podIPs",
-}
-_ENV_SOURCES = ("fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef")
 
 
 def check_pod_spec(spec: Spec, path: str, problems: Problems) -> None:
@@ -76,8 +64,6 @@ def _check_container(
     elif image != image.strip():
         problems.invalid(f"{path}.image", image, "must not have leading or trailing whitespace")
     _check_ports(container.get("ports") or [], f"{path}.ports", problems)
-    for index, variable in enumerate(container.get("env") or []):
-        _check_variable(variable, f"{path}.env[{index}]", problems)
     mounts = container.get("volumeMounts") or []
     _check_mounts(mounts, f"{path}.volumeMounts", problems, volumes)
     _check_resources(container.get("resources") or {}, f"{path}.resources", problems)
@@ -87,53 +73,11 @@ def _check_ports(ports: Sequence[Spec], path: str, problems: Problems) -> None:
     taken: set[str] = set()
     for index, port in enumerate(ports):
         where, name = f"{path}[{index}]", port.get("name")
-        problems.each(f"{where}.name", name, names.port_name_problems)
         if name:
             if name in taken:
                 problems.duplicate(f"{where}.name", name)
             taken.add(name)
         problems.between(f"{where}.containerPort", port.get("containerPort"), 1, 65535)
-
-
-def _check_variable(variable: Spec, path: str, problems: Problems) -> None:
-    name = variable.get("name", "")
-    if "=" in name or not name.isprintable():
-        problems.invalid(
-            f"{path}.name",
-            name,
-            "a valid environment variable name must consist only of printable ASCII characters "
-            "other than '='",
-        )
-    if "valueFrom" not in variable:
-        return
-    source, where = variable["valueFrom"], f"{path}.valueFrom"
-    chosen = [each for each in _ENV_SOURCES if each in source]
-    if variable.get("value"):
-        problems.invalid(where, "", "may not be specified when `value` is not empty")
-    if not chosen:
-        listed = "`, `".join(_ENV_SOURCES[:-1])
-        problems.invalid(where, "", f"must specify one of: `{listed}` or `{_ENV_SOURCES[-1]}`")
-    if len(chosen) > 1:
-        problems.invalid(where, "", "may not have more than one field specified at a time")
-    for reference in ("configMapKeyRef", "secretKeyRef"):
-        if reference in source:
-            if not source[reference].get("name"):
-                problems.required(f"{where}.{reference}.name")
-            key = source[reference].get("key")
-            problems.each(f"{where}.{reference}.key", key, names.key_problems)
-    field = (source.get("fieldRef") or {}).get("fieldPath", "")
-    if field and not _is_field(field):
-        problems.invalid(
-            f"{where}.fieldRef.fieldPath",
-            field,
-            f"error converting fieldPath: field label not supported: {field}",
-        )
-
-
-def _is_field(path: str) -> bool:
-    if path in _FIELD_PATHS:
-        return True
-    return path.endswith("']") and path.startswith(("metadata.labels['", "metadata.annotations['"))
 
 
 def _check_mounts(

@@ -41,9 +41,6 @@ class Problems(list[Cause]):
     def not_found(self, path: str, value: Any) -> None:
         self.append((path, f"Not found: {shown(value)}"))
 
-    def too_long(self, path: str, limit_bytes: int) -> None:
-        self.append((path, f"Too long: may not be more than {limit_bytes} bytes"))
-
     def unsupported(self, path: str, value: Any, known: Collection[str]) -> None:
         listed = ", ".join(f'"{each}"' for each in sorted(known))
         self.append((path, f"Unsupported value: {shown(value)}: supported values: {listed}"))
