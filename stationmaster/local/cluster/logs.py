@@ -10,7 +10,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 
 
@@ -23,10 +23,6 @@ class LogQuery:
     since: datetime | None = None
     timestamps: bool = False
     limit_bytes: int | None = None
-
-    @staticmethod
-    def seconds_ago(seconds: int) -> datetime:
-        return datetime.now(UTC) - timedelta(seconds=seconds)
 
 
 class ContainerLog:

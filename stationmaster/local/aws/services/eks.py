@@ -58,7 +58,7 @@ class EksService(InsideCluster):
             )
         if name in self.clusters:
             raise ApiError("ResourceInUseException", f"Cluster already exists with name: {name}")
-        if not shapes.is_version(params.get("version", shapes.DEFAULT_VERSION)):
+        if params.get("version", shapes.DEFAULT_VERSION) not in shapes.VERSIONS:
             raise ApiError(
                 "InvalidParameterException", f"unsupported Kubernetes version {params['version']}"
             )

@@ -40,7 +40,7 @@ class InsideCluster(NativeService):
         """Start installing an add-on."""
         cluster = self._ready(params["clusterName"])
         name = params["addonName"]
-        if not shapes.is_addon(name):
+        if name not in shapes.ADDON_VERSIONS:
             raise ApiError("InvalidParameterException", f"Addon {name} specified is not supported")
         if name in cluster.addons:
             raise ApiError("ResourceInUseException", "Addon already exists.")

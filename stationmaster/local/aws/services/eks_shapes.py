@@ -25,10 +25,11 @@ _CALENDAR = (
     ("1.36", "2026-05-20", "2027-07-20", "2028-07-20"),
 )
 DEFAULT_VERSION = "1.35"
+VERSIONS = {row[0] for row in _CALENDAR}
 # When all of these were in extended support, and none newer were known here.
 _LATER = "2027-11-01"
 
-_ADDON_VERSIONS = {
+ADDON_VERSIONS = {
     "vpc-cni": "v1.21.1-eksbuild.1",
     "coredns": "v1.13.1-eksbuild.1",
     "kube-proxy": "v1.35.0-eksbuild.2",
@@ -100,7 +101,7 @@ def new_addon(params: dict[str, Any], *, emulation: Emulation) -> dict[str, Any]
     name = params["addonName"]
     where = f"addon/{params['clusterName']}/{name}/{uuid.uuid4()}"
     return _made(
-        {"addonVersion": _ADDON_VERSIONS[name], **params},
+        {"addonVersion": ADDON_VERSIONS[name], **params},
         addonArn=_arn(emulation, where),
         status="CREATING",
     )
@@ -123,11 +124,6 @@ def new_pod_identity(params: dict[str, Any], *, emulation: Emulation) -> dict[st
     return _made(params, associationArn=_arn(emulation, where), associationId=identity)
 
 
-def is_version(text: str) -> bool:
-    """Return whether EKS has had clusters of a Kubernetes version."""
-    return any(text == row[0] for row in _CALENDAR)
-
-
 def versions(*, later: bool = False) -> list[dict[str, Any]]:
     """Return the Kubernetes versions that EKS supports, newest first; `later` a year from now."""
     today = _LATER if later else _TODAY
@@ -146,11 +142,6 @@ def versions(*, later: bool = False) -> list[dict[str, Any]]:
         for version, release, standard, extended in reversed(_CALENDAR)
         if today < extended
     ]
-
-
-def is_addon(name: str) -> bool:
-    """Return whether EKS offers an add-on of this name."""
-    return name in _ADDON_VERSIONS
 
 
 def _day(text: str) -> datetime:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import json
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import yaml
@@ -81,9 +81,9 @@ def log_query(query: QueryParams) -> LogQuery:
     since = None
     seconds, moment = number(query, "sinceSeconds"), query.get("sinceTime")
     if seconds is not None:
-        since = LogQuery.seconds_ago(seconds)
+        since = datetime.now(UTC) - timedelta(seconds=seconds)
     elif moment:
-        since = datetime.fromisoformat(moment.replace("Z", "+00:00"))
+        since = datetime.fromisoformat(moment)
     return LogQuery(
         follow=flag(query, "follow"),
         tail_lines=number(query, "tailLines"),

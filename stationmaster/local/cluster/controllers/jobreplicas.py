@@ -6,26 +6,23 @@ and exit is recorded in the operator's own words.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from stationmaster.local.cluster.api import resources
-from stationmaster.local.cluster.api.conditions import is_going, phase
-from stationmaster.local.cluster.api.errors import ApiError
-from stationmaster.local.cluster.api.objects import Objects
+from stationmaster.local.cluster.api.conditions import phase
 from stationmaster.local.cluster.api.resources import Object, Resource
 from stationmaster.local.cluster.controllers import jobstatus, replicas
-from stationmaster.local.cluster.controllers.children import delete_pod, owned
+from stationmaster.local.cluster.controllers.children import owned
+from stationmaster.local.cluster.controllers.owners import OwnerController
 from stationmaster.local.cluster.controllers.replicas import CONTAINER
-from stationmaster.local.cluster.events import Level
 from stationmaster.local.cluster.labels import TRAINING_LABEL
 
 
 class JobReplicas:
     """Acts on the pods and services that a job owns."""
 
-    def __init__(self, objects: Objects, say: Callable[[Object, Level, str, str], None]) -> None:
-        self._objects = objects
-        self._say = say
+    def __init__(self, controller: OwnerController) -> None:
+        self._controller = controller
+        self._objects = controller.objects
+        self._say = controller.say
 
     def reconcile_pods(self, job: Object, role: str, spec: Object, status: Object) -> None:
         held = self._of_role(resources.PODS, job, role)
@@ -33,14 +30,14 @@ class JobReplicas:
         kept = []
         for index, pod in held.items():
             if index >= spec["replicas"]:
-                self._delete_pod(job, pod)
+                self._controller.remove_pod(job, pod)
                 continue
             self._look_at_exit(job, role, spec, status, pod)
             kept.append(pod)
         status["replicaStatuses"][role] = jobstatus.count(kept)
         for index in range(spec["replicas"]):
             if index not in held:
-                self._create_pod(job, role, index, spec)
+                self._controller.create_pod(job, replicas.pod(job, role, index))
 
     def _look_at_exit(
         self, job: Object, role: str, spec: Object, status: Object, pod: Object
@@ -55,20 +52,10 @@ class JobReplicas:
         name = job["metadata"]["name"]
         if spec["restartPolicy"] != "Never":
             # Said again at every look, as long as the pod is still going.
-            self._delete_pod(job, pod)
+            self._controller.remove_pod(job, pod)
             message = f"job {name} is restarting because {role} replica(s) failed."
             self._say(job, "Warning", jobstatus.reason("Restarting"), message)
             jobstatus.set_condition(status, "Restarting", message)
-
-    def _create_pod(self, job: Object, role: str, index: int, spec: Object) -> None:
-        pod = replicas.pod(job, role, index)
-        name = pod["metadata"]["name"]
-        try:
-            self._objects.create(resources.PODS, pod, namespace=job["metadata"]["namespace"])
-        except ApiError as exc:
-            self._say(job, "Warning", "FailedCreatePod", f"Error creating: {exc}")
-            raise
-        self._say(job, "Normal", "SuccessfulCreatePod", f"Created pod: {name}")
 
     def reconcile_services(self, job: Object, role: str, spec: Object) -> None:
         held = self._of_role(resources.SERVICES, job, role)
@@ -91,14 +78,6 @@ class JobReplicas:
             if role_of(child) == role
         }
 
-    def _delete_pod(self, job: Object, pod: Object) -> None:
-        """Begin a pod's deletion, once."""
-        if is_going(pod):
-            return
-        delete_pod(self._objects, pod)
-        message = f"Deleted pod: {pod['metadata']['name']}"
-        self._say(job, "Normal", "SuccessfulDeletePod", message)
-
     def _delete_service(self, job: Object, service: Object) -> None:
         metadata = service["metadata"]
         self._objects.remove_now(
@@ -116,7 +95,7 @@ class JobReplicas:
         if not pods:
             return
         for pod in pods:
-            self._delete_pod(job, pod)
+            self._controller.remove_pod(job, pod)
         for service in owned(self._objects, resources.SERVICES, job):
             self._delete_service(job, service)
 

@@ -32,11 +32,12 @@ class PyTorchJobController(OwnerController):
     name = "pytorchjobs"
     resource_key, kind = JOBS_KEY, "PyTorchJob"
     child_keys = (resources.PODS.key, resources.SERVICES.key)
+    event_suffix = "Pod"
     operator = infrastructure.OPERATOR
 
     def __init__(self, objects: Objects, recorder: EventRecorder) -> None:
         super().__init__(objects, recorder)
-        self._replicas = JobReplicas(objects, self.say)
+        self._replicas = JobReplicas(self)
 
     def bring_in_order(self, obj: Object) -> float | None:
         policy = obj["spec"].get("runPolicy") or {}

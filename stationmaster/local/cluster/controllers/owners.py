@@ -23,6 +23,8 @@ class OwnerController(Controller):
     resource_key: str
     kind: str
     child_keys: tuple[str, ...] = (resources.PODS.key,)
+    event_suffix: str = ""
+    """What the reasons of its events on pods end with."""
     operator: str = ""
     """The component that does the work: nothing happens while its Deployment is not available."""
 
@@ -64,18 +66,20 @@ class OwnerController(Controller):
                 resources.PODS, pod, namespace=owner["metadata"]["namespace"]
             )
         except ApiError as exc:
-            self.say(owner, "Warning", "FailedCreate", f"Error creating: {exc}")
+            reason = f"FailedCreate{self.event_suffix}"
+            self.say(owner, "Warning", reason, f"Error creating: {exc}")
             raise
         name = created["metadata"]["name"]
-        self.say(owner, "Normal", "SuccessfulCreate", f"Created pod: {name}")
+        reason = f"SuccessfulCreate{self.event_suffix}"
+        self.say(owner, "Normal", reason, f"Created pod: {name}")
         return created
 
     def remove_pod(self, owner: Object, pod: Object) -> None:
         """Begin a pod's deletion, once."""
         if not is_going(pod):
             delete_pod(self.objects, pod)
-            name = pod["metadata"]["name"]
-            self.say(owner, "Normal", "SuccessfulDelete", f"Deleted pod: {name}")
+            message = f"Deleted pod: {pod['metadata']['name']}"
+            self.say(owner, "Normal", f"SuccessfulDelete{self.event_suffix}", message)
 
     def set_status(self, obj: Object, status: Object) -> None:
         """Write the status that was decided on by looking at `obj`.
