@@ -11,7 +11,12 @@ from data_sets import number_tokenizer, word_tokenizer
 from tokenizers import Tokenizer
 
 from stationmaster.domain.errors import BadParameter
-from training.data.tokenizers import TextTokenizer, describe_tokenizer, prepare_tokenizer
+from training.data.tokenizers import (
+    TextTokenizer,
+    describe_tokenizer,
+    prepare_tokenizer,
+    token_of,
+)
 
 TEXTS = ["the first train leaves\n", "é and 中 stay whole\n", "it says <|endoftext|> here\n"]
 
@@ -40,6 +45,16 @@ def test_trained_tokenizer_is_trained_once_for_the_same_text(tmp_path: Path) -> 
     assert again == first
     assert again.path.stat().st_mtime_ns == written
     assert other.identity != first.identity
+
+
+def test_trained_tokenizer_cuts_a_word_without_an_end(tmp_path: Path) -> None:
+    """Training on it whole takes minutes, since that costs the square of its length."""
+    file = prepare_tokenizer(
+        "bpe", vocab_size=300, cache_dir=tmp_path, texts=lambda: ["a" * 20_000, " " * 20_000]
+    )
+
+    tokens = [token_of(file.path, token_id) for token_id in range(file.vocab_size)]
+    assert 100 < max(map(len, tokens[1:])) <= 1000
 
 
 def test_prepare_tokenizer_larger_than_the_model_is_refused(tmp_path: Path) -> None:
