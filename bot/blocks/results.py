@@ -45,7 +45,8 @@ def result_blocks(view: RunView) -> list[Block]:
     run = view.run
     if run.results is not None:
         shown = f"{_saved(run, run.results)}\n```{_usage(run, run.results)}```"
-        return [*_without_steps(run), section(shown), *_without_model(run), *_push(run)]
+        notes = [*_without_steps(run), *_without_output(run, run.results)]
+        return [*notes, section(shown), *_without_model(run), *_push(run)]
     if run.unsaved_reason:
         return [section(_unsaved(view))]
     why = ""
@@ -66,6 +67,18 @@ def _without_steps(run: Run) -> list[Block]:
             f"{md.WARNING} *Ended without a step:* it ended with exit code 0 and reported no "
             "step, so nothing shows that it trained; its log says what it did. `stationmaster "
             "snippet torch` prints a function that reports steps."
+        )
+    ]
+
+
+def _without_output(run: Run, results: Results) -> list[Block]:
+    """Say that a command has kept nothing, which is not seen from a list of files."""
+    if not run.request.program or results.has_output:
+        return []
+    return [
+        section(
+            f"{md.WARNING} *Nothing but its log is saved:* it wrote nothing below "
+            "`$STATIONMASTER_OUTPUT_DIR`, and what it wrote elsewhere is not kept"
         )
     ]
 
@@ -208,7 +221,7 @@ def _usage(run: Run, results: Results) -> str:
     folder = _FOLDER if is_model else _OUTPUT_FOLDER
     lines = [f"stationmaster results {run.run_id} --to {folder}{bucket}"]
     if not is_model:
-        lines.append(f"ls -R {folder}" + (f"/{OUTPUT}" if run.progress is not None else ""))
+        lines.append(f"ls -R {folder}" + (f"/{OUTPUT}" if results.has_output else ""))
     elif run.phase is RunPhase.SUCCEEDED:
         lines.append(f'{_model_class(run)}.from_pretrained("{_FOLDER}/model")')
     return "\n".join(md.escape(line, 600) for line in lines)

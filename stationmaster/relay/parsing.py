@@ -111,7 +111,7 @@ class LineInterpreter:
             return [event, *(self._together.printed(self._pod, line) if is_of_program else ())]
         if self._speaks_our_format:
             return []
-        return self._foreign_line(line)
+        return [*self._together.read(self._pod, line), *self._foreign_line(line)]
 
     def container_ended(self, exit_code: int | None) -> list[RelayEvent]:
         """Return the events of the end of the container's run, after its last line."""

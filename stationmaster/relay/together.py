@@ -5,6 +5,7 @@ torchrun names its rendezvous with LOGLEVEL=INFO only, so nothing else in a log 
 
 from __future__ import annotations
 
+import re
 import threading
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,6 +14,12 @@ from typing import Final
 from stationmaster.domain.run.events import PodsApart, RelayEvent, run_event_id
 from stationmaster.relay.lines import LogLine, PodFacts
 
+# What HF's Trainer, accelerate and Lightning say on every rank that has no other.
+_ALONE: Final = re.compile(
+    r"distributed training: False|\bDistributed environment: (?:DistributedType\.)?NO\b"
+    r"|GLOBAL_RANK: 0, MEMBER: 1/1\b"
+)
+_HINTS: Final = ("istributed", "MEMBER")  # without one of these a line is none of them
 _MAX_PODS: Final = 256  # that are remembered, earlier ones of a place among them
 
 
@@ -24,9 +31,12 @@ class _Span:
     first: datetime
     last: datetime
 
-    def overlaps(self, other: _Span) -> bool:
-        is_other = other.name != self.name
-        return is_other and self.first <= other.last and other.first <= self.last
+    is_alone: bool = False
+    """Whether it said that it trains alone."""
+
+    def contradicts(self, other: _Span) -> bool:
+        is_at_once = self.first <= other.last and other.first <= self.last
+        return other.name != self.name and (is_at_once or (self.is_alone and other.is_alone))
 
 
 class Together:
@@ -52,12 +62,22 @@ class Together:
 
         One span within another's is no move of the rank from pod to pod: both print at once.
         """
+        return self._take(pod, line, is_alone=False)
+
+    def read(self, pod: PodFacts, line: LogLine) -> list[RelayEvent]:
+        """Take in any line; return the event if its process and another pod's train alone."""
+        if not any(hint in line.text for hint in _HINTS) or not _ALONE.search(line.text):
+            return []
+        return self._take(pod, line, is_alone=True)
+
+    def _take(self, pod: PodFacts, line: LogLine, *, is_alone: bool) -> list[RelayEvent]:
         with self._lock:
             if self._reported:
                 return []
             span = self._spans.setdefault(pod.uid, _Span(pod.name, line.at, line.at))
             span.first, span.last = min(span.first, line.at), max(span.last, line.at)
-            other = next((each for each in self._spans.values() if span.overlaps(each)), None)
+            span.is_alone = span.is_alone or is_alone
+            other = next((each for each in self._spans.values() if span.contradicts(each)), None)
             while len(self._spans) > _MAX_PODS:
                 del self._spans[next(iter(self._spans))]
             self._reported = other is not None

@@ -61,6 +61,9 @@ def render_environment(spec: JobSpec) -> list[KubernetesObject]:
     ]
 
 
+# Bars of rich, as Lightning has them, are drawn for terminals only, and cut at 80 columns.
+_TERMINAL: Final = {"TTY_COMPATIBLE": "1", "COLUMNS": "160"}
+
 _OWN_VARIABLE: Final = re.compile(
     r"\$\$(?:\{(NAMES)\}|(NAMES)(?!\w))".replace("NAMES", "|".join(EXPANDED))
 )
@@ -92,6 +95,7 @@ def _own_code_values(spec: JobSpec) -> dict[str, str]:
     if spec.program:
         values["STATIONMASTER_OUTPUT_DIR"] = spec.program_output_dir
         values["STATIONMASTER_STOP_SECONDS"] = str(spec.stop_deadline_s)
+        values |= _TERMINAL
         if spec.venv:
             values["VIRTUAL_ENV"] = literal(spec.venv)
         if spec.resume_dir:

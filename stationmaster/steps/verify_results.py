@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stationmaster.domain.errors import ResultMissing
 from stationmaster.domain.ids import RunId
-from stationmaster.domain.results import is_backup
+from stationmaster.domain.results import OUTPUT, is_backup
 from stationmaster.domain.run.events import ResultsSaved
 from stationmaster.services import Services
 
@@ -30,5 +30,6 @@ def verify_results(services: Services, run_id: RunId) -> None:
         num_files=len(found.manifest.files),
         num_bytes=found.manifest.num_bytes,
         manifest_sha256=found.manifest_sha256,
+        has_output=any(file.path.startswith(f"{OUTPUT}/") for file in found.manifest.files),
     )
     services.runs.record(run_id, [event])

@@ -11,6 +11,7 @@ from cluster_blocks import make_cluster as kept_cluster
 from run_blocks import (
     NOW,
     REQUEST,
+    RESULTS,
     RUN_ID,
     START,
     URI,
@@ -519,6 +520,14 @@ def test_command_that_ended_well_without_a_step_says_that_nothing_shows_that_it_
     for shown, said in ((None, True), (progress(5), False)):
         view = saved(RunPhase.SUCCEEDED, **COMMAND, progress=shown)
         assert ("Ended without a step" in seen(run_card(view, now=NOW))) is said
+
+
+def test_command_that_kept_nothing_says_so_in_place_of_a_folder():
+    for kept, said in ((False, True), (True, False)):
+        results = RESULTS.model_copy(update={"has_output": kept})
+        shown = seen(run_card(saved(**COMMAND, results=results), now=NOW))
+        assert ("wrote nothing below `$STATIONMASTER_OUTPUT_DIR`" in shown) is said
+        assert ("my-results/output" in shown) is not said
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,12 @@ def lines_of(*texts):
 @pytest.mark.parametrize(
     ("texts", "cause"),
     [
+        (
+            [*traceback("x")[:3], "    assert size % ranks == 0", "    ~~~~^^^^", "AssertionError"],
+            "AssertionError: assert size % ranks == 0",
+        ),
+        (traceback("torch.cuda.SomeError"), "torch.cuda.SomeError: f()"),
+        ([*traceback("x")[:2], "KeyboardInterrupt"], "KeyboardInterrupt"),
         (traceback("ValueError: no such file: /x"), "ValueError: no such file: /x"),
         ([*traceback(OUT_OF_MEMORY), *AGENTS_END], OUT_OF_MEMORY),
         (

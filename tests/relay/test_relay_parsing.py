@@ -259,6 +259,25 @@ PROGRAMS = {
         [BAR, "{'train_runtime': 12.3, 'train_loss': 2.0, 'epoch': 3.0}"],
         [(64, 8192, None), (64, 8192, 2.0)],
     ),
+    "transformers without a bar": (
+        [
+            "[INFO|trainer.py:1619] 2026-01-02 03:04:05,678 >>   Num examples = 1,600",
+            "[INFO|trainer.py:1625] 2026-01-02 03:04:05,678 >>   Total train batch size "
+            "(w. parallel, distributed & accumulation) = 16",
+            "[INFO|trainer.py:1627] 2026-01-02 03:04:05,678 >>   Total optimization steps = 1,000",
+            "{'loss': '2.41', 'grad_norm': '0.9', 'learning_rate': '1e-05', 'epoch': '0.5'}",
+            "{'loss': '2.01', 'grad_norm': '0.9', 'learning_rate': '1e-05', 'epoch': '10'}",
+        ],
+        [(50, 1000, 2.41), (1000, 1000, 2.01)],
+    ),
+    "accelerate's examples": (
+        [
+            "epoch 0: {'accuracy': 0.68, 'f1': 0.79}",
+            "01/02/2026 03:04:05 - INFO - __main__ - epoch 1: {'accuracy': 0.7}",
+        ],
+        [(1, 0, None), (2, 0, None)],
+    ),
+    "a bar beside them": ([BAR, "epoch 0: {'accuracy': 0.68}"], [(64, 8192, None)]),
     "figures of nobody knows which step": (["{'loss': 2.5, 'epoch': 0.1}"], []),
     "bars of something else": (
         ["Map: 100%|██████████| 5000/5000 [00:01<00:00]", "Generating train split: 7 examples"],
@@ -270,6 +289,15 @@ PROGRAMS = {
             "iter 10: loss 3.2123, time 45.67ms, mfu 1.23%",
         ],
         [(0, None, 4.3), (10, 0, 3.2123)],
+    ),
+    "nanoGPT with its configuration": (
+        [
+            "Overriding config with config/train.py:",
+            "max_iters = 5000",
+            "Overriding: max_iters = 60",
+            "iter 10: loss 3.2123, time 45.67ms, mfu 1.23%",
+        ],
+        [(10, 60, 3.2123)],
     ),
     "nanochat": (
         ["step 00010/00100 (10.00%) | loss: 3.200000 | lrm: 1.00 | dt: 45.1ms | tok/sec: 12,345"],
@@ -290,7 +318,7 @@ PROGRAMS = {
             "[GPU1] Epoch 1 | Iter 100 | Train Loss 9.0",
             "[GPU0] Epoch 1 | Iter 100 | Train Loss 3.0",
             "[GPU0] Epoch 2 | Iter 0 | Train Loss 2.5",
-            "[GPU0] Epoch 2 | Iter 0 | Eval Loss 2.4",
+            "[RANK0] Epoch 2 | Iter 0 | Eval Loss 2.4",
         ],
         [(0, 0, 4.0), (100, 0, 3.0), (101, 0, 2.5), (101, None, 2.4)],
     ),
@@ -609,6 +637,12 @@ def every_rank(step):
         "plain": [f"step {step}/100 loss 2.5"],
         "anybody's-bar": [f"Epoch 1:  5%|#  | {step}/60 [00:12<00:17, 2.0it/s, loss=0.51]"],
         "anybody's-dict": [BAR_OF_STEP.format(step), "{'loss': 2.5}"],
+        "hugging-face-without-a-bar": [
+            *("Num examples = 160", "Total train batch size = 16", "Total optimization steps = 99"),
+            DICT.replace("0.1}", f"{step / 10}}}"),
+        ],
+        "accelerate's-examples": [f"epoch {step}: {{'accuracy': 0.7}}"],
+        "joined": ["Process rank: 0, distributed training: True", "MEMBER: 1/2"],
     }
 
 
@@ -638,6 +672,21 @@ def test_two_pods_that_print_as_the_one_rank_are_said_once(program, order):
 @pytest.mark.parametrize("program", every_rank(1))
 def test_lines_that_every_rank_prints_say_nothing(program):
     assert apart(*((pod, s, every_rank(s)[program]) for s in range(1, 6) for pod in (0, 1))) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[WARNING] - Process rank: 0, device: cuda:0, n_gpu: 1, distributed training: False, 16",
+        "Distributed environment: DistributedType.NO",
+        "Initializing distributed: GLOBAL_RANK: 0, MEMBER: 1/1",
+    ],
+)
+def test_two_pods_that_say_that_they_train_alone_have_not_joined(text):
+    (event,) = apart((0, 1, [text]), (1, 30, [text]))
+
+    assert event.pods == ("run-1-worker-0", "run-1-worker-1")
+    assert apart((0, 1, [text]), (0, 30, [text])) == []
 
 
 def test_rank_that_moves_to_another_pod_is_one_rank():

@@ -482,7 +482,8 @@ def test_command_of_ones_own_has_the_usual_environment_and_is_told_where_things_
     grace = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
     stop_s = int(theirs.pop("STATIONMASTER_STOP_SECONDS"))
     assert 0 < stop_s < grace["terminationGracePeriodSeconds"]
-    assert theirs == environment(render())
+    bars = {"TTY_COMPATIBLE": "1", "COLUMNS": "160"}  # rich draws none otherwise
+    assert theirs == environment(render()) | bars
 
 
 def test_image_of_ones_own_runs_as_a_user_that_is_not_root():

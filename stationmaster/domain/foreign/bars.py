@@ -22,7 +22,7 @@ from stationmaster.domain.foreign.findings import (
     parsed,
     progress,
 )
-from stationmaster.domain.outside import MAX_COUNT, plausible
+from stationmaster.domain.outside import MAX_COUNT
 
 _BAR: Final = rf"\d{{1,3}}%\|[^|]{{0,100}}\| *{COUNT}/{COUNT} \["
 _UNTITLED = re.compile(rf"(?:^|[\]\r])\s*{_BAR}")
@@ -84,7 +84,8 @@ def _dict(text: str) -> Finding | None:
     if parsed(loss) is not None:
         return Logged(
             number(loss),
-            {ours: plausible(number(figures.get(theirs))) for theirs, ours in _NAMES.items()},
+            {ours: number(figures.get(theirs)) for theirs, ours in _NAMES.items()},
+            epoch=number(figures.get("epoch")),
             of_one_rank={"learning_rate", "epoch"} <= figures.keys(),  # as the Trainer's dict
         )
     if parsed(figures.get("eval_loss")) is not None:

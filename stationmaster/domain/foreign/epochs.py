@@ -1,4 +1,6 @@
-"""Formats that count within epochs: llama-cookbook, DDP toy, ImageNet, MNIST, minGPT. Pure."""
+"""Formats that count within epochs: llama-cookbook, DDP toy, ImageNet, MNIST, minGPT, accelerate's
+examples. Pure.
+"""
 
 from __future__ import annotations
 
@@ -36,11 +38,15 @@ _IMAGENET = re.compile(
 _MNIST = re.compile(
     rf"Train Epoch: {COUNT} \[ *{COUNT}/{COUNT} \(.{{1,8}}\)\]\s+[Ll]oss[:=] ?{NUMBER}"
 )
-_MINGPT = re.compile(rf"\[GPU{COUNT}\] Epoch {COUNT} \| Iter {COUNT} \| (Train|Eval) Loss {NUMBER}")
+_MINGPT = re.compile(
+    rf"\[(?:GPU|RANK){COUNT}\] Epoch {COUNT} \| Iter {COUNT} \| (Train|Eval) Loss {NUMBER}"
+)
+# The examples of accelerate print once an epoch what evaluation gave, on one process a node.
+_ACCELERATE = re.compile(rf"(?:^|[-:>] ?)epoch {COUNT}: \{{'")
 
 
 def read(text: str) -> Finding | None:
-    """Return what a line with "Epoch" says of training, or None."""
+    """Return what a line with "poch" says of training, or None."""
     if match := _COOKBOOK.search(text):
         epoch, epochs, step, steps = (int(group) for group in match.groups()[:4])
         # The bar counts steps from 0 within an epoch that counts from 1.
@@ -62,6 +68,8 @@ def read(text: str) -> Finding | None:
         return Saved(int(match[1]), match[2])
     if match := _DDP_RESUMED.search(text):
         return Resumed(int(match[1]), "")
+    if (match := _ACCELERATE.search(text)) and int(match[1]) + 1 < MAX_COUNT:
+        return Progress(step=int(match[1]) + 1, loss_nats=None, has_loss=False)
     return None
 
 

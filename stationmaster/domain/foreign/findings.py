@@ -87,6 +87,8 @@ class Logged:
 
     loss_nats: float | None
     figures: Mapping[str, float | None] = field(default_factory=dict)
+    epoch: float | None = None
+    """How many epochs are done, with a fraction; None where it is not said."""
     of_one_rank: bool = False
 
 

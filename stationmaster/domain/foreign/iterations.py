@@ -55,6 +55,8 @@ _TITAN_FIELD = re.compile(rf"\b(loss|grad_norm|memory|tps|mfu|lr): *{NUMBER}")
 # nanoGPT, and nanochat's "step 00010/00100 (10.00%) | loss: ...".
 _NANOGPT = re.compile(rf"^(?:\[\w+\]:? ?)?iter {COUNT}: loss {NUMBER}, time {NUMBER}ms")
 _NANOGPT_VALUED = re.compile(rf"\bstep {COUNT}: train loss {NUMBER}, val loss {NUMBER}")
+# Its configuration: a file's text first, then what the command line overrides.
+_NANOGPT_TOTAL = re.compile(rf"^(?:Overriding: )?max_iters = {COUNT}\b")
 _VALIDATED = re.compile(rf"validation loss at iteration {COUNT} .{{0,80}}?loss value: {NUMBER}")
 _TITAN_VALIDATED = re.compile(rf"\bvalidate step: *{COUNT}  +loss: *{NUMBER}")
 _DEEPSPEED = re.compile(
@@ -93,6 +95,8 @@ def read(text: str) -> Finding | None:
         return progress(step=int(match[1]), total_steps=total, loss=match[3])
     if "heckpoint" in text:
         return _fsdp_checkpoint(text)
+    if match := _NANOGPT_TOTAL.match(text):
+        return TotalSteps(int(match[1]))
     return None
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from stationmaster.domain.foreign import bars, epochs, iterations
 from stationmaster.domain.foreign.findings import (
     Bar,
@@ -10,14 +12,21 @@ from stationmaster.domain.foreign.findings import (
     InEpoch,
     Logged,
     Progress,
+    TotalSteps,
+    number,
 )
+from stationmaster.domain.outside import MAX_COUNT
+
+# What Hugging Face's Trainer says at level INFO before it begins: enough where no bar is printed.
+_EXAMPLES, _BATCH, _STEPS = "Num examples", "Total train batch size", "Total optimization steps"
+_SIZE = re.compile(rf"({_EXAMPLES}|{_BATCH}|{_STEPS})[^=]{{0,60}} = ([\d,]{{1,20}})$")
 
 
 def read(text: str) -> Finding | None:
     """Return what a line says by itself about training, or None; never an error."""
     if ("|" in text or "{" in text or "\u2501" in text) and (found := bars.read(text)):
         return found
-    if "Epoch" in text and (found := epochs.read(text)):
+    if "poch" in text and (found := epochs.read(text)):
         return found
     return iterations.read(text)
 
@@ -27,6 +36,7 @@ class Reader:
 
     def __init__(self) -> None:
         self._bar: Bar | None = None
+        self._sizes: dict[str, float] = {}
         self._step = 0
         self._has_loss = False
         self._epoch: int | None = None
@@ -34,6 +44,9 @@ class Reader:
 
     def read(self, text: str) -> Finding | None:
         """Return what the line says, its step filled in from lines before; None for nothing."""
+        if " = " in text and (match := _SIZE.search(text)):
+            self._sizes[match[1]] = size = number(match[2]) or 0.0
+            return TotalSteps(int(size)) if match[1] == _STEPS and size < MAX_COUNT else None
         match read(text):
             case Bar() as bar:
                 return self._moved(bar)
@@ -49,6 +62,8 @@ class Reader:
                 return Progress(step=self._step, loss_nats=loss)
             case Evaluated(None, loss):
                 return Evaluated(self._step, loss)
+            case Progress(has_loss=False) if self._bar is not None:
+                return None  # the bar knows better
             case Progress() as progress:
                 self._step = progress.step
                 self._has_loss = self._has_loss or progress.has_loss
@@ -66,12 +81,20 @@ class Reader:
         return Progress(step=bar.step, total_steps=bar.total_steps, loss_nats=None, has_loss=False)
 
     def _progress(self, logged: Logged) -> Progress | None:
-        if self._bar is None:
+        bar = self._bar or self._place(logged.epoch)
+        if bar is None:
             return None  # nothing says which step it is
         return Progress(
-            step=self._bar.step,
-            total_steps=self._bar.total_steps,
+            step=bar.step,
+            total_steps=bar.total_steps,
             loss_nats=logged.loss_nats,
             figures=logged.figures,
-            of_one_rank=logged.of_one_rank,
+            of_one_rank=logged.of_one_rank and self._bar is not None,  # without, one a node prints
         )
+
+    def _place(self, epoch: float | None) -> Bar | None:
+        """Return how far training is by its sizes; None where they were not said."""
+        examples, batch, steps = (self._sizes.get(each) for each in (_EXAMPLES, _BATCH, _STEPS))
+        if not epoch or not examples or not batch or not steps or steps >= MAX_COUNT:
+            return None
+        return Bar(max(1, round(min(epoch * examples / batch, steps))), int(steps))

@@ -68,6 +68,10 @@ _STATIC: Final = (
     "script that calls init_process_group() itself, once on a node of several GPUs, waits 30 "
     'minutes in vain; start such a one with command="env WORLD_SIZE={nodes} python SCRIPT ..."'
 )
+_WRAPPERS: Final = frozenset(
+    {"env", "bash", "sh", "nohup", "nice", "time", "stdbuf", "numactl", "uv", "poetry", "conda"}
+)
+_LAUNCHER: Final = re.compile(r"(?:python[\d.]*|accelerate|deepspeed)$")
 # A script that is named by where it is; the folder may not be the root.
 _SCRIPT: Final = re.compile(r"/.+/[^/]+\.(?:py|sh)")
 # About the recipe's trainer and its checkpoints, as the keys of recipes are.
@@ -276,7 +280,21 @@ def note(start: Start, plan: Plan) -> Iterable[str]:
 
 def is_joining(program: tuple[str, ...]) -> bool:
     """Say whether a command starts the processes of a node and joins those of all nodes."""
-    return not _JOINING.isdisjoint(word.rpartition("/")[2] for word in program)
+    return not _JOINING.isdisjoint(_names(program))
+
+
+def _names(program: tuple[str, ...]) -> list[str]:
+    """Return the words of a command without folders, those that it gives to a shell among them."""
+    words = [part for word in program for part in (word.split() if " " in word else [word])]
+    return [word.rpartition("/")[2] for word in words]
+
+
+def _launcher(program: tuple[str, ...]) -> str:
+    """Return the name of what a command starts, behind `env`, `uv run` and what is like them."""
+    names = _names(program)
+    if names[0] not in _WRAPPERS:
+        return names[0]
+    return next((name for name in names[1:] if _LAUNCHER.match(name)), names[0])
 
 
 def _started_alone(program: tuple[str, ...], nodes: int) -> str:
@@ -293,7 +311,7 @@ def _started_alone(program: tuple[str, ...], nodes: int) -> str:
         )
     if is_joining(program):
         return ""
-    first = program[0].rpartition("/")[2]
+    first = _launcher(program)
     # accelerate reads PET_* with torchrun's own parser, all but the backend, where a node has
     # several GPUs; where it has one, nothing starts torchrun.
     flags = ("--num_machines", "--rdzv_backend")

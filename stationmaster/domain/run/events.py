@@ -105,6 +105,8 @@ class ResultsSaved(_Event):
     num_files: int
     num_bytes: int
     manifest_sha256: str
+    has_output: bool = True
+    """Whether a custom command has written anything that is kept."""
 
 
 class ResultsUnsaved(_Event):

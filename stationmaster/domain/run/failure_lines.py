@@ -15,6 +15,9 @@ _MAX_OPEN: Final = 64  # tracebacks of different ranks that are printed at the s
 
 # torchrun --tee puts "[default0]:" before each line, other launchers "[rank8]:".
 _PREFIX: Final = re.compile(r"^\[[A-Za-z_]{1,30}\d{1,6}\]: ?")
+# An exception without a word is explained by the line of source that raised it.
+_BARE: Final = re.compile(r"[\w.]*(?:Error|Exception)$")
+_SOURCE: Final = re.compile(r" {4}(?![\s~^])")
 _TRACEBACK: Final = "Traceback (most recent call last):"
 # Between exceptions of one chain: the first says what went wrong, the others what it led to.
 _CHAINED: Final = (
@@ -84,7 +87,8 @@ class FailureLines:
     """The best lines so far; memory does not grow with the log."""
 
     def __init__(self) -> None:
-        self._open: set[str] = set()  # prefixes of processes whose traceback is being printed
+        # Of processes whose traceback is being printed: the newest line of source, by their prefix.
+        self._open: dict[str, str] = {}
         self._chained: set[str] = set()
         self._explains: str | None = None  # the process whose next line says why NCCL failed
         self._in_agents = False
@@ -100,11 +104,13 @@ class FailureLines:
         prefix = match[0] if match else ""
         text = line[len(prefix) :].rstrip()
         if text.startswith(_TRACEBACK) and len(self._open) < _MAX_OPEN:
-            self._open.add(prefix)
+            self._open[prefix] = ""
         elif prefix in self._open:
             if text and text[0] not in " \t|+":
-                self._open.discard(prefix)
-                self._raised(text, prefix)
+                source = self._open.pop(prefix)
+                self._raised(f"{text}: {source}" if source and _BARE.match(text) else text, prefix)
+            elif _SOURCE.match(text):
+                self._open[prefix] = text.strip()
         elif text.startswith(_CHAINED):
             self._chained.add(prefix)
         elif text == _LAST_ERROR:

@@ -17,6 +17,7 @@ class Results(Frozen):
     num_files: int
     num_bytes: int
     manifest_sha256: str
+    has_output: bool = True
     saved_at: datetime
 
 

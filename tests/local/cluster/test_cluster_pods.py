@@ -111,6 +111,19 @@ def test_program_of_others_does_not_start_in_the_products_checkout(
     assert cluster.log("placed").strip() == str(tmp_path)
 
 
+def test_conda_environment_that_is_active_is_honoured_but_not_its_base(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def path(name: str) -> str:
+        monkeypatch.delenv("VIRTUAL_ENV", raising=False)
+        monkeypatch.setenv("CONDA_PREFIX", f"/conda/{name}")
+        monkeypatch.setenv("CONDA_DEFAULT_ENV", name)
+        container = {"command": ["python"], "env": []}
+        return own_variables({"PATH": "/bin"}, container, product=REPOSITORY)["PATH"]
+
+    assert (path("mine"), path("base")) == ("/conda/mine/bin:/bin", "/bin")
+
+
 @pytest.mark.parametrize(
     ("word", "typed", "programs"),
     [

@@ -125,6 +125,7 @@ def test_saved_result_is_recorded_once_and_ends_the_hold(trained: Account):
 
     (event,) = trained.events("results.saved")
     assert (event.uri, event.num_files) == (f"s3://{BUCKET}/runs/{trained.run_id}/", 2)
+    assert not event.has_output
     assert event.num_bytes == saved.manifest.num_bytes
     assert trained.run.phase is RunPhase.SUCCEEDED
     release_lease(trained.services, trained.run_id)

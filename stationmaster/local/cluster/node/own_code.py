@@ -44,8 +44,13 @@ def own_variables(
 
 
 def _active() -> str:
-    """Return the virtual environment that was active, unless it is the product's own."""
-    active = os.environ.get(_VENV, "")
+    """Return the environment that was active, unless it is the product's own or conda's base.
+
+    The base is active in every shell of many people, whatever they installed the product with.
+    """
+    conda = os.environ.get("CONDA_PREFIX", "")
+    is_base = os.environ.get("CONDA_DEFAULT_ENV") == "base"
+    active = os.environ.get(_VENV) or ("" if is_base else conda)
     is_own = bool(active) and Path(active).resolve() == Path(sys.prefix).resolve()
     return "" if is_own else active
 
