@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.errors import RunStopped, TrainingFailed
+from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.keys.job_options import JobOptions
 from stationmaster.domain.reactions.queueing import JobSuspended
 from stationmaster.domain.reactions.run import (
@@ -79,6 +80,10 @@ NUMBERS = {
     float | None: st.none() | st.floats(0, 9),
 }
 EVENT_CLASSES = get_args(get_args(RunEvent)[0])
+MODELS = [Frozen]
+for each in MODELS:
+    each.model_rebuild()  # Hypothesis reads the signatures of events and what is in them
+    MODELS += each.__subclasses__()
 EVENTS = st.sampled_from(EVENT_CLASSES).flatmap(
     lambda kind: st.builds(
         kind,
