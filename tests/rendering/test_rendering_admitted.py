@@ -29,7 +29,7 @@ from stationmaster.jobs import export, look_over, prepare, push, restore, stage
 from stationmaster.kubernetes.manifests import load_manifests
 from stationmaster.local.cluster.api.objects import Objects
 from stationmaster.local.cluster.controllers import replicas
-from stationmaster.local.cluster.controllers.children import pod_from
+from stationmaster.local.cluster.controllers.owners import pod_from
 from stationmaster.plugins.relay import render_people_rights
 from stationmaster.rendering import pytorch_job
 from stationmaster.rendering.examples import example, saving_example, to_yaml

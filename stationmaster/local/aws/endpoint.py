@@ -153,7 +153,7 @@ class LocalAws:
             emulation.deactivate(running)
             raise
         self.url = running.url = f"http://{_HOST}:{self._server.server_port}"
-        self._http_api = HttpApi(invoke=invoker.invoke, account_id=_ACCOUNT)
+        self._http_api = HttpApi(invoke=invoker.invoke)
         self.http_url = self._http_api.url
         running.clock.start()
         self._runtime.configure(self.environment())

@@ -1,6 +1,7 @@
 """A loopback server that turns requests into API Gateway HTTP API (payload 2.0) events.
 
-Slack's local stand-in posts here as Slack posts to the deployed API.
+Slack's local stand-in posts here as Slack posts to the deployed API. Of the request's context,
+events say what the bot may read.
 """
 
 from __future__ import annotations
@@ -9,10 +10,8 @@ import base64
 import json
 import logging
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -32,10 +31,9 @@ _TEXT_TYPES = ("text/", "application/json", "application/x-www-form-urlencoded",
 class HttpApi:
     """The HTTP front door, which serves in the background."""
 
-    def __init__(self, *, invoke: Invoke, account_id: str) -> None:
+    def __init__(self, *, invoke: Invoke) -> None:
         self._routes: dict[tuple[str, str], Route] = {}
         self._invoke = invoke
-        self._account_id = account_id
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler_class(self))
         self._server.daemon_threads = True
         threading.Thread(
@@ -93,7 +91,6 @@ class HttpApi:
         query: dict[str, str] = {}
         for name, value in parse_qsl(target.query, keep_blank_values=True):
             query[name] = f"{query[name]},{value}" if name in query else value
-        now = datetime.now(UTC)
         event: dict[str, Any] = {
             "version": "2.0",
             "routeKey": f"{route.method} {route.path}",
@@ -101,10 +98,6 @@ class HttpApi:
             "rawQueryString": target.query,
             "headers": headers,
             "requestContext": {
-                "accountId": self._account_id,
-                "apiId": "local",
-                "domainName": headers.get("host", "localhost"),
-                "domainPrefix": "local",
                 "http": {
                     "method": request.command,
                     "path": target.path,
@@ -113,10 +106,6 @@ class HttpApi:
                     "userAgent": headers.get("user-agent", ""),
                 },
                 "requestId": str(uuid.uuid4()),
-                "routeKey": f"{route.method} {route.path}",
-                "stage": "$default",
-                "time": now.strftime("%d/%b/%Y:%H:%M:%S +0000"),
-                "timeEpoch": int(time.time() * 1000),
             },
             "isBase64Encoded": encoded,
         }

@@ -1,10 +1,13 @@
 """chat.* and conversations.*: what writes to a channel and reads it back.
 
 The dispatcher calls these with the endpoint and the arguments of one call; they answer with what
-follows `"ok": true`, or raise `SlackRefusal`.
+follows `"ok": true`, or raise `SlackRefusal`. An app writes without a token where it answers a
+command, and by a response URL: `show_answer`.
 """
 
 from __future__ import annotations
+
+import json
 
 from stationmaster.local.slack.arguments import Arguments
 from stationmaster.local.slack.endpoint import Endpoint, checked_content
@@ -17,6 +20,7 @@ from stationmaster.local.slack.records import (
     Message,
     SlackRefusal,
 )
+from stationmaster.local.slack.tickets import ResponseTarget
 
 _DEFAULT_PAGE = 100
 _MAX_PAGE = 999
@@ -91,6 +95,29 @@ def post_ephemeral(endpoint: Endpoint, arguments: Arguments) -> Json:
     endpoint.workspace.post(message)
     endpoint.notify("chat.postEphemeral", message)
     return {"message_ts": message.ts}
+
+
+def parse_ack(body: str) -> Json:
+    """Return the fields of a command's acknowledgement, which may be JSON or plain text."""
+    try:
+        parsed = json.loads(body)
+    except json.JSONDecodeError:
+        return {"text": body}
+    return parsed if isinstance(parsed, dict) else {"text": body}
+
+
+def show_answer(endpoint: Endpoint, body: Json, target: ResponseTarget, *, method: str) -> Message:
+    """Post an answer for one person only: the app answers nobody else.
+
+    Raises:
+        SlackRefusal: as `checked_content`.
+    """
+    text, blocks = checked_content(text=str(body.get("text") or ""), blocks=body.get("blocks"))
+    message = new_bot_message(endpoint, channel=target.channel, text=text, blocks=blocks)
+    message.thread_ts, message.ephemeral_to = target.thread_ts, target.user
+    endpoint.workspace.post(message)
+    endpoint.notify(method, message)
+    return message
 
 
 def history(endpoint: Endpoint, arguments: Arguments) -> Json:

@@ -1,7 +1,7 @@
 """The HTTP and WebSocket surface: Web API, uploads, response hooks, the page and its own routes.
 
-`server.py` builds it. Routes parse and answer; what happens is in `api.py`, `hooks.py`,
-`file_methods.py` and `page_routes.py`.
+`server.py` builds it. Routes parse and answer; what happens is in `api.py`,
+`chat_methods.py`, `file_methods.py` and `page_routes.py`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from starlette.routing import Route, WebSocketRoute
 from stationmaster.local.loopback import LoopbackGuard, Seen, own_page_too
 from stationmaster.local.slack.api import WebApi
 from stationmaster.local.slack.arguments import parse_arguments
+from stationmaster.local.slack.chat_methods import show_answer
 from stationmaster.local.slack.endpoint import Endpoint
 from stationmaster.local.slack.file_methods import IMAGE_TYPES, receive_upload
-from stationmaster.local.slack.hooks import show_answer
 from stationmaster.local.slack.interactions import Interactions
 from stationmaster.local.slack.page_key import PageKeyGuard
 from stationmaster.local.slack.page_routes import PageRoutes

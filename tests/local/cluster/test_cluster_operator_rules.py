@@ -150,6 +150,18 @@ def test_webhook_denies_elastic_policies_that_cannot_be(
     assert reason in denied.value.message
 
 
+def test_job_fails_once_its_pods_have_restarted_too_often(world: World) -> None:
+    world.submit(pytorchjob("often", workers=1, runPolicy={"backoffLimit": 3}))
+
+    for role, restarts in (("master", 1), ("worker", 2)):
+        statuses = [{"name": "pytorch", "restartCount": restarts, "state": {}}]
+        world.set_pod(f"often-{role}-0", phase="Running", containerStatuses=statuses)
+    *_, last = world.look("often")["conditions"]
+
+    assert last["type"] == "Failed"
+    assert last["message"].endswith("reached the specified backoff limit")
+
+
 def test_failed_pod_that_is_still_going_lets_the_job_restart_at_every_look(world: World) -> None:
     world.submit(pytorchjob("slow", workers=0))
     name = "slow-master-0"

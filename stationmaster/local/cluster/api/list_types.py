@@ -1,8 +1,8 @@
 """How server-side apply treats the lists and maps of built-in types: merged, or replaced whole.
 
 Data, read by `types.py`; named by model and field. What is not here has the rule of most: a list is
-replaced whole, a map or struct is merged field by field. Of what only status of other clusters or
-resource claims have, nothing is here.
+replaced whole, a map or struct is merged field by field. Of most statuses, which controllers write,
+and of fields that nothing here has, nothing is said.
 Source: the x-kubernetes-list-type, -list-map-keys and -map-type of api/openapi-spec, as client-go
 carries them in applyconfigurations/internal/internal.go; CustomResourceDefinitions: apiextensions.
 """
@@ -13,28 +13,19 @@ from __future__ import annotations
 LIST_KEYS: dict[str, tuple[str, ...]] = {
     "V1Container.env": ("name",),
     "V1Container.ports": ("containerPort", "protocol"),
-    "V1Container.volumeDevices": ("devicePath",),
     "V1Container.volumeMounts": ("mountPath",),
-    "V1CustomResourceDefinitionStatus.conditions": ("type",),
-    "V1DaemonSetStatus.conditions": ("type",),
     "V1DeploymentStatus.conditions": ("type",),
-    "V1NamespaceStatus.conditions": ("type",),
     "V1NodeStatus.addresses": ("type",),
     "V1NodeStatus.conditions": ("type",),
     "V1ObjectMeta.ownerReferences": ("uid",),
-    "V1PersistentVolumeClaimStatus.conditions": ("type",),
     "V1PodSpec.containers": ("name",),
-    "V1PodSpec.hostAliases": ("ip",),
     "V1PodSpec.imagePullSecrets": ("name",),
     "V1PodSpec.initContainers": ("name",),
     "V1PodSpec.topologySpreadConstraints": ("topologyKey", "whenUnsatisfiable"),
     "V1PodSpec.volumes": ("name",),
     "V1PodStatus.conditions": ("type",),
-    "V1PodStatus.podIPs": ("ip",),
-    "V1ReplicaSetStatus.conditions": ("type",),
     "V1ServiceAccount.secrets": ("name",),
     "V1ServiceSpec.ports": ("port", "protocol"),
-    "V1ServiceStatus.conditions": ("type",),
     "V1ValidatingWebhookConfiguration.webhooks": ("name",),
 }
 # Lists that strategic patches merge by a key, and server-side apply replaces. Source: k8s.io/api.
@@ -45,7 +36,6 @@ KEY_DEFAULTS = {"protocol": "TCP"}
 SETS = frozenset(
     {
         "V1CSIDriverSpec.volumeLifecycleModes",
-        "V1NodeSpec.podCIDRs",
         "V1ObjectMeta.finalizers",
         "V1PodFailurePolicyOnExitCodesRequirement.values",
     }

@@ -10,8 +10,7 @@ from stationmaster.local.cluster.api import resources
 from stationmaster.local.cluster.api.conditions import phase
 from stationmaster.local.cluster.api.resources import Object, Resource
 from stationmaster.local.cluster.controllers import jobstatus, replicas
-from stationmaster.local.cluster.controllers.children import owned
-from stationmaster.local.cluster.controllers.owners import OwnerController
+from stationmaster.local.cluster.controllers.owners import OwnerController, owned
 from stationmaster.local.cluster.controllers.replicas import CONTAINER
 from stationmaster.local.cluster.labels import TRAINING_LABEL
 

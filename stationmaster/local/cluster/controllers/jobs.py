@@ -23,9 +23,13 @@ from stationmaster.local.cluster.api.objects import Objects
 from stationmaster.local.cluster.api.resources import Object
 from stationmaster.local.cluster.api.store import Change
 from stationmaster.local.cluster.back_off import BackOff
-from stationmaster.local.cluster.controllers.children import controller_of, owned, pod_from
 from stationmaster.local.cluster.controllers.controller import Key
-from stationmaster.local.cluster.controllers.owners import OwnerController
+from stationmaster.local.cluster.controllers.owners import (
+    OwnerController,
+    controller_of,
+    owned,
+    pod_from,
+)
 from stationmaster.local.cluster.events import EventRecorder
 
 _INDEX = "batch.kubernetes.io/job-completion-index"

@@ -14,9 +14,8 @@ from stationmaster.local.cluster.api import resources
 from stationmaster.local.cluster.api.conditions import condition_of, is_going, set_condition
 from stationmaster.local.cluster.api.metadata import clone
 from stationmaster.local.cluster.api.resources import Object
-from stationmaster.local.cluster.controllers.children import owned, owner_reference
 from stationmaster.local.cluster.controllers.jobs import job_end
-from stationmaster.local.cluster.controllers.owners import OwnerController
+from stationmaster.local.cluster.controllers.owners import OwnerController, owned, owner_reference
 from stationmaster.local.cluster.labels import JOBSET_LABEL, JOBSET_NAME_LABEL
 
 JOB_SETS = "jobsets.jobset.x-k8s.io"

@@ -19,9 +19,8 @@ from stationmaster.local.cluster.api.metadata import clone, timestamp
 from stationmaster.local.cluster.api.objects import Objects
 from stationmaster.local.cluster.api.resources import Object
 from stationmaster.local.cluster.controllers import jobstatus, replicas
-from stationmaster.local.cluster.controllers.children import owned
 from stationmaster.local.cluster.controllers.jobreplicas import JobReplicas, role_of
-from stationmaster.local.cluster.controllers.owners import OwnerController
+from stationmaster.local.cluster.controllers.owners import OwnerController, owned
 from stationmaster.local.cluster.controllers.replicas import MASTER, WORKER
 from stationmaster.local.cluster.events import EventRecorder
 

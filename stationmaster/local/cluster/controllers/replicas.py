@@ -10,7 +10,7 @@ from typing import Any
 
 from stationmaster.local.cluster.api.metadata import clone
 from stationmaster.local.cluster.api.resources import Object
-from stationmaster.local.cluster.controllers.children import owner_reference, pod_from
+from stationmaster.local.cluster.controllers.owners import owner_reference, pod_from
 from stationmaster.local.cluster.labels import JOB_NAME_LABEL, TRAINING_LABEL, WAIT_FOR_MASTER
 
 DEFAULT_PORT, PORT_NAME, CONTAINER = 23456, "pytorchjob-port", "pytorch"

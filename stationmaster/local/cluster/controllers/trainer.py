@@ -17,9 +17,8 @@ from stationmaster.local.cluster.api.errors import ApiError
 from stationmaster.local.cluster.api.metadata import clone
 from stationmaster.local.cluster.api.resources import Object
 from stationmaster.local.cluster.api.trainer_admission import NODE, RUNTIMES, STEP_LABEL, TRAIN_JOBS
-from stationmaster.local.cluster.controllers.children import owner_reference
 from stationmaster.local.cluster.controllers.jobsets import JOB_SETS
-from stationmaster.local.cluster.controllers.owners import OwnerController
+from stationmaster.local.cluster.controllers.owners import OwnerController, owner_reference
 
 PORT = 29500
 _INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"

@@ -14,15 +14,15 @@ from stationmaster.local.cluster.api.conditions import has_ended, is_going, set_
 from stationmaster.local.cluster.api.metadata import clone
 from stationmaster.local.cluster.api.resources import Object
 from stationmaster.local.cluster.api.store import Change
-from stationmaster.local.cluster.controllers.children import (
+from stationmaster.local.cluster.controllers.controller import Key
+from stationmaster.local.cluster.controllers.owners import (
+    OwnerController,
     controller_of,
     owned,
     owner_reference,
     pod_from,
     template_hash,
 )
-from stationmaster.local.cluster.controllers.controller import Key
-from stationmaster.local.cluster.controllers.owners import OwnerController
 from stationmaster.local.cluster.controllers.placement import matches_affinity, untolerated
 from stationmaster.local.cluster.controllers.rollouts import limits, next_step
 
