@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from datetime import datetime
 
 from stationmaster.domain.cluster.aggregate import Cluster
-from stationmaster.domain.cluster.events import (
-    ClusterEvent,
-    TeardownCompleted,
-    TeardownFailed,
-)
+from stationmaster.domain.cluster.events import TeardownCompleted, TeardownFailed
 from stationmaster.domain.errors import PermanentError, TransientError
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.reactions.cluster import (
@@ -45,31 +40,18 @@ def fail_teardown(services: Services, cluster: Cluster, *, reason: str) -> None:
 
 
 def _end(services: Services, cluster: Cluster, caught: Caught | None) -> None:
+    cluster_id, now = cluster.cluster_id, services.now()
     for reaction in decide(cluster, TeardownEnds(caught)):
-        if isinstance(reaction, CompleteTeardown | FailTeardown):
-            event = _as_event(services, cluster, reaction, services.now())
-            services.cluster_states.record(cluster.cluster_id, [event])
-
-
-def _as_event(
-    services: Services,
-    cluster: Cluster,
-    reaction: CompleteTeardown | FailTeardown,
-    now: datetime,
-) -> ClusterEvent:
-    cluster_id = cluster.cluster_id
-    if isinstance(reaction, CompleteTeardown):
-        return TeardownCompleted(
-            **services.cluster_stamp(cluster_id, "teardown.completed", at=now),
-            cost_usd=round(cluster.cost_usd(now), 6),
-        )
-    return TeardownFailed(
-        **services.cluster_stamp(
-            cluster_id, "teardown.failed", cluster.teardown_started_at, at=now
-        ),
-        reason=reaction.reason,
-        left=_left(services, cluster),
-    )
+        if isinstance(reaction, CompleteTeardown):
+            stamp = services.cluster_stamp(cluster_id, "teardown.completed", at=now)
+            done = TeardownCompleted(**stamp, cost_usd=round(cluster.cost_usd(now), 6))
+            services.cluster_states.record(cluster_id, [done])
+        elif isinstance(reaction, FailTeardown):
+            about = ("teardown.failed", cluster.teardown_started_at)
+            stamp = services.cluster_stamp(cluster_id, *about, at=now)
+            left = _left(services, cluster)
+            failed = TeardownFailed(**stamp, reason=reaction.reason, left=left)
+            services.cluster_states.record(cluster_id, [failed])
 
 
 def _left(services: Services, cluster: Cluster) -> list[str]:

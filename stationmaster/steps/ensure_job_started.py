@@ -7,7 +7,7 @@ from typing import Final
 
 from stationmaster.domain.errors import JobNotStarted, StepTimedOut, TrainingFailed
 from stationmaster.domain.ids import RunId
-from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID, relay_name
+from stationmaster.domain.names import relay_name
 from stationmaster.domain.reactions.ending import ChangePhase
 from stationmaster.domain.reactions.queueing import JobSuspended
 from stationmaster.domain.reactions.run import POLICY, decide
@@ -16,6 +16,7 @@ from stationmaster.domain.run.events import PhaseChanged, RunPhase
 from stationmaster.jobs.live_run import cluster_of
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.kubernetes.views import JobView, PodView
+from stationmaster.rendering.metadata import run_labels
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.parts.admission import why_queued
@@ -46,7 +47,7 @@ def ensure_job_started(services: Services, run_id: RunId) -> StepResult:
     job = gateway.job(run.job)
     if job is None:
         raise JobNotStarted(f"{gateway.backend.KIND} {run.job} is not in the cluster any more")
-    pods = gateway.pods(labels={LABEL_RUN_ID: run_id, LABEL_ROLE: "training"})
+    pods = gateway.pods(labels=run_labels(run_id, "training"))
     failed = job.condition("Failed")
     if failed is not None and run.request.uses_own_trainer:
         raise TrainingFailed(why_failed(gateway, run, failed.message, pods))
@@ -99,18 +100,11 @@ def _wait_in_queue(
     for _ in range(2):
         for reaction in decide(run, JobSuspended(why), POLICY):
             if isinstance(reaction, ChangePhase):
-                run = _record_phase(services, run, reaction, job)
+                # It may have been queued before, for the nodes that it leases.
+                stamp = services.run_stamp(run.run_id, "phase", reaction.phase, job.uid)
+                event = PhaseChanged(**stamp, phase=reaction.phase, reason=reaction.reason)
+                run = services.runs.record(run.run_id, [event])
     return READY
-
-
-def _record_phase(services: Services, run: Run, change: ChangePhase, job: JobView) -> Run:
-    """Record the phase; the run may have been queued before, for the nodes that it leases."""
-    event = PhaseChanged(
-        **services.run_stamp(run.run_id, "phase", change.phase, job.uid),
-        phase=change.phase,
-        reason=change.reason,
-    )
-    return services.runs.record(run.run_id, [event])
 
 
 def _raise_if_hopeless(pods: Sequence[PodView]) -> None:

@@ -9,27 +9,17 @@ from __future__ import annotations
 
 from stationmaster.cluster_upkeep import follow_up, let_go_of_unsaved, start_pass
 from stationmaster.domain.cluster.aggregate import Cluster
-from stationmaster.domain.cluster.events import (
-    ClusterEvent,
-    KeepEnded,
-    KeepEnding,
-    cluster_event_id,
-)
+from stationmaster.domain.cluster.events import ClusterEvent, KeepEnded, KeepEnding
 from stationmaster.domain.cluster.spec import Window
 from stationmaster.domain.durations import moment
-from stationmaster.domain.ids import ClusterId, RunId
+from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.reactions.cluster import EndKeep, TimeReached, WarnKeep, decide
 from stationmaster.domain.reactions.run import POLICY
 from stationmaster.domain.reactions.run import decide as decide_run
 from stationmaster.domain.reactions.window import StopUsers, WarnUsers
 from stationmaster.domain.reactions.workflow import StartWorkflow
 from stationmaster.domain.run.aggregate import Run
-from stationmaster.domain.run.events import (
-    CapacityEnding,
-    RunPhase,
-    StopRequested,
-    run_event_id,
-)
+from stationmaster.domain.run.events import CapacityEnding, RunPhase, StopRequested
 from stationmaster.services import Services
 from stationmaster.waiting import settle_wait
 
@@ -54,13 +44,9 @@ def look_at_clock(services: Services, cluster: Cluster) -> Cluster:
     for reaction in reactions:
         if isinstance(reaction, WarnKeep | EndKeep):
             event_type = KeepEnding if isinstance(reaction, WarnKeep) else KeepEnded
-            until = reaction.keep_until
-            event_id = cluster_event_id(cluster.cluster_id, event_type.__name__, until)
-            events.append(
-                event_type(
-                    event_id=event_id, cluster_id=cluster.cluster_id, at=now, keep_until=until
-                )
-            )
+            about = (event_type.__name__, reaction.keep_until)
+            stamp = services.cluster_stamp(cluster.cluster_id, *about, at=now)
+            events.append(event_type(**stamp, keep_until=reaction.keep_until))
     if events:
         cluster = services.cluster_states.record(cluster.cluster_id, events)
     for reaction in reactions:
@@ -78,9 +64,7 @@ def warn_users(services: Services, cluster: Cluster, window: Window) -> None:
     """Say in the thread of each run when it will be stopped, and why."""
     for run in _users(services, cluster):
         event = CapacityEnding(
-            event_id=_event_id(run.run_id, "capacity.ending", window),
-            run_id=run.run_id,
-            at=services.now(),
+            **services.run_stamp(run.run_id, "capacity.ending", window.ends_at),
             reason=f"{_going(cluster, window)}; the run is stopped at {moment(window.leave_at)}, "
             "and its results are saved",
         )
@@ -91,9 +75,7 @@ def stop_users(services: Services, cluster: Cluster, window: Window) -> None:
     """Ask each run to stop, as a person would: its last checkpoint is written and all is saved."""
     for run in _users(services, cluster):
         stop = StopRequested(
-            event_id=_event_id(run.run_id, "stop", window),
-            run_id=run.run_id,
-            at=services.now(),
+            **services.run_stamp(run.run_id, "stop", window.ends_at),
             user_id="",
             why=f"stopped because {_going(cluster, window)}",
         )
@@ -114,7 +96,3 @@ def _going(cluster: Cluster, window: Window) -> str:
         f"capacity block {name} ends at {moment(window.ends_at)} and AWS takes its nodes back from "
         f"{moment(window.taken_back_at)} on"
     )
-
-
-def _event_id(run_id: RunId, what: str, window: Window) -> str:
-    return run_event_id(run_id, what, window.ends_at)

@@ -11,13 +11,9 @@ import logging
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.errors import PermanentError, TransientError
 from stationmaster.domain.ids import ClusterId
-from stationmaster.domain.names import (
-    LABEL_ROLE,
-    LABEL_RUN_ID,
-    SYSTEM_NODE_GROUP,
-    TRAINING_NODE_GROUP,
-)
+from stationmaster.domain.names import SYSTEM_NODE_GROUP, TRAINING_NODE_GROUP
 from stationmaster.domain.resources import ResourceKind
+from stationmaster.rendering.metadata import run_labels
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.parts.holders import holders, raise_if_held
@@ -68,7 +64,7 @@ def _is_still_written(services: Services, cluster: Cluster) -> bool:
         return any(
             pod.node in alive and pod.phase == "Running" and not pod.waiting_reason
             for run_id in unsaved
-            for pod in gateway.pods(labels={LABEL_RUN_ID: run_id, LABEL_ROLE: "training"})
+            for pod in gateway.pods(labels=run_labels(run_id, "training"))
         )
     except (TransientError, PermanentError) as exc:
         # What does not answer may still train; the time limit counts for it too.

@@ -10,7 +10,6 @@ from typing import Final
 
 from stationmaster.domain.errors import SavingFailed
 from stationmaster.domain.ids import ClusterId, RunId
-from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import ResultsLost, RunPhase
@@ -110,7 +109,7 @@ def _training_is_over(services: Services, gateway: KubernetesGateway, run: Run) 
     A pod whose node is lost never ends, and is waited for no longer than at a teardown.
     """
     job = gateway.job(run.job)
-    pods = gateway.pods(labels={LABEL_RUN_ID: run.run_id, LABEL_ROLE: "training"})
+    pods = gateway.pods(labels=run_labels(run.run_id, "training"))
     is_quiet = all(pod.phase in ("Succeeded", "Failed") for pod in pods)
     has_ended = job is not None and (job.condition("Succeeded") or job.condition("Failed"))
     if is_quiet and has_ended:

@@ -11,13 +11,13 @@ import logging
 from collections.abc import Iterable
 
 from stationmaster.domain.errors import PermanentError, TransientError
-from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID
 from stationmaster.domain.reactions.restarts import RestartJob
 from stationmaster.domain.reactions.run import Reaction
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import JobRestarted, RunPhase
 from stationmaster.jobs.live_run import LiveRun, attempt_of, cluster_of
 from stationmaster.kubernetes.gateway import KubernetesGateway
+from stationmaster.rendering.metadata import run_labels
 from stationmaster.services import Services
 from stationmaster.steps.parts.removal import forget_lost
 
@@ -63,6 +63,6 @@ def _look(services: Services, run: Run, restart: RestartJob) -> None:
 def _is_removed(gateway: KubernetesGateway, run: Run) -> bool:
     """Delete what is left of the job; say whether its pods are gone."""
     gateway.delete_job(run.job)
-    pods = gateway.pods(labels={LABEL_RUN_ID: run.run_id, LABEL_ROLE: "training"})
+    pods = gateway.pods(labels=run_labels(run.run_id, "training"))
     forget_lost(gateway, pods)
     return not pods

@@ -10,18 +10,11 @@ from collections.abc import Collection, Mapping, Sequence
 
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.ids import RunId
-from stationmaster.domain.names import (
-    LABEL_ROLE,
-    LABEL_RUN_ID,
-    job_name,
-    relay_name,
-    results_account,
-    run_job_name,
-)
+from stationmaster.domain.names import job_name, relay_name, results_account, run_job_name
 from stationmaster.jobs import ROLES
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.kubernetes.views import PodView
-from stationmaster.rendering.metadata import RunRole
+from stationmaster.rendering.metadata import RunRole, run_labels
 from stationmaster.rendering.rendezvous import etcd_name
 from stationmaster.rendering.saver_job import SAVE
 from stationmaster.services import Services
@@ -52,7 +45,7 @@ def remove_jobs(
 
 def remove_jobs_of(gateway: KubernetesGateway, run_id: RunId, role: RunRole) -> list[PodView]:
     """Delete the run's Jobs of a role; return their remaining pods."""
-    labels = {LABEL_RUN_ID: run_id, LABEL_ROLE: role}
+    labels = run_labels(run_id, role)
     for job in gateway.batch_jobs(labels=labels):
         gateway.delete("batch/v1", "Job", name=job.name)
     return gateway.pods(labels=labels)
@@ -105,9 +98,5 @@ def remove_results_account(gateway: KubernetesGateway, run_id: RunId) -> None:
     gateway.delete("rbac.authorization.k8s.io/v1", "RoleBinding", name=binding)
 
 
-def _pods(gateway: KubernetesGateway, runs: Sequence[RunId], role: str) -> list[PodView]:
-    return [
-        pod
-        for run_id in runs
-        for pod in gateway.pods(labels={LABEL_RUN_ID: run_id, LABEL_ROLE: role})
-    ]
+def _pods(gateway: KubernetesGateway, runs: Sequence[RunId], role: RunRole) -> list[PodView]:
+    return [pod for run_id in runs for pod in gateway.pods(labels=run_labels(run_id, role))]

@@ -11,12 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from stationmaster.domain.errors import PermanentError, TransientError
-from stationmaster.domain.names import (
-    LABEL_ROLE,
-    LABEL_RUN_ID,
-    SYSTEM_NODE_GROUP,
-    TRAINING_NODE_GROUP,
-)
+from stationmaster.domain.names import SYSTEM_NODE_GROUP, TRAINING_NODE_GROUP
 from stationmaster.domain.reactions.ending import ExplainSilence
 from stationmaster.domain.reactions.run import POLICY, Reactions, decide
 from stationmaster.domain.reactions.seen import SilenceExplained
@@ -26,6 +21,7 @@ from stationmaster.domain.run.aggregate import Run
 from stationmaster.inspection import live_cluster
 from stationmaster.jobs.live_run import cluster_of
 from stationmaster.kubernetes.views import PodView
+from stationmaster.rendering.metadata import run_labels
 from stationmaster.services import Services
 from stationmaster.steps.parts.caught_errors import parse_caught
 from stationmaster.steps.parts.failure_reasons import why_failed
@@ -93,13 +89,11 @@ def _explain_inside(services: Services, run: Run) -> tuple[str, bool]:
     name = run.job
     job = gateway.job(name)
     if job is None:
-        return (
-            f"{gateway.backend.KIND} {name} was deleted from the cluster before it had ended",
-            False,
-        )
+        what = f"{gateway.backend.KIND} {name}"
+        return f"{what} was deleted from the cluster before it had ended", False
     if job.condition("Succeeded") is not None:
         return "", True
-    pods = gateway.pods(labels={LABEL_RUN_ID: run.run_id, LABEL_ROLE: "training"})
+    pods = gateway.pods(labels=run_labels(run.run_id, "training"))
     if (failed := job.condition("Failed")) is not None:
         return why_failed(gateway, run, failed.message, pods), False
     cluster = services.cluster_states.load(cluster_of(run))
@@ -111,7 +105,7 @@ def _explain_inside(services: Services, run: Run) -> tuple[str, bool]:
     up = sum(pod.phase in ("Running", "Succeeded") for pod in pods)
     if up < (run.least_nodes if run.request.min_nodes is not None else len(pods)):
         return f"the job's pods do not run: {gateway.explain(pods)}", False
-    relays = gateway.pods(labels={LABEL_RUN_ID: run.run_id, LABEL_ROLE: "relay"})
+    relays = gateway.pods(labels=run_labels(run.run_id, "relay"))
     return f"{SILENT}{_relay_standing(relays)}", False
 
 
