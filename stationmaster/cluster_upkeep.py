@@ -16,13 +16,8 @@ from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import Change, KeepExtended, PassBegan, PassFailed
 from stationmaster.domain.cluster.keeping import is_unapproved
 from stationmaster.domain.errors import PermanentError
-from stationmaster.domain.reactions.cluster import (
-    AnnounceDrain,
-    ClusterWritten,
-    GoBack,
-    clock_time,
-    decide,
-)
+from stationmaster.domain.reactions.cluster import ClusterWritten, GoBack, clock_time, decide
+from stationmaster.domain.reactions.workflow import Do
 from stationmaster.services import Services
 from stationmaster.waiting import notify_waiting_runs
 
@@ -39,7 +34,7 @@ def follow_up(services: Services, cluster: Cluster) -> None:
     A rule on the bus starts the teardown from there. `cluster` is as it was just written.
     """
     notify_waiting_runs(services, cluster)
-    if AnnounceDrain() in decide(cluster, ClusterWritten()):
+    if Do.ANNOUNCE_DRAIN in decide(cluster, ClusterWritten()):
         services.bus.cluster_drained(cluster.cluster_id)
     set_clock(services, cluster)
 

@@ -10,8 +10,9 @@ from collections.abc import Iterable
 
 from stationmaster.cluster_upkeep import let_go_of_unsaved
 from stationmaster.domain.cluster.keeping import outlives
-from stationmaster.domain.reactions.ending import LeaveUnsaved, SaveAgain
+from stationmaster.domain.reactions.ending import LeaveUnsaved
 from stationmaster.domain.reactions.run import Reaction
+from stationmaster.domain.reactions.workflow import Do
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import ResultsUnsaved, SavingRequested
 from stationmaster.services import Services
@@ -20,7 +21,7 @@ from stationmaster.services import Services
 def settle_saving(services: Services, run: Run, reactions: Iterable[Reaction]) -> Run:
     """Try again, or give up for now, where that was decided."""
     for reaction in reactions:
-        if isinstance(reaction, SaveAgain):
+        if reaction is Do.SAVE_AGAIN:
             run = save_once_more(services, run)
         elif isinstance(reaction, LeaveUnsaved):
             run = results_unsaved(services, run, reason=reaction.reason)

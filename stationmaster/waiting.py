@@ -13,8 +13,8 @@ from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.reactions import cluster as cluster_reactions
 from stationmaster.domain.reactions.cluster import RunWaits
-from stationmaster.domain.reactions.run import ProlongWait, Reaction
-from stationmaster.domain.reactions.workflow import EndWait
+from stationmaster.domain.reactions.run import Reaction
+from stationmaster.domain.reactions.workflow import Do, EndWait
 from stationmaster.domain.run.aggregate import Wait
 from stationmaster.services import Services
 
@@ -26,7 +26,7 @@ def settle_wait(services: Services, run_id: RunId, reactions: Iterable[Reaction]
     """
     wanted = list(reactions)
     end = next((each for each in wanted if isinstance(each, EndWait)), None)
-    if end is None and ProlongWait() not in wanted:
+    if end is None and Do.PROLONG_WAIT not in wanted:
         return
     # An end that is an error ends whatever the run waits for; the rest is about its job only.
     ends_all = end is not None and end.error is not None

@@ -5,26 +5,20 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 from stationmaster.aws import table
-from stationmaster.aws.calls import AwsConditionFailed, aws_call
-from stationmaster.aws.rows import read_body
+from stationmaster.aws.rows import Rows, read_body
 from stationmaster.domain.audit import FIRST, KEPT, Entry
 from stationmaster.domain.errors import WriteConflict
-
-if TYPE_CHECKING:
-    from mypy_boto3_dynamodb import DynamoDBClient
 
 # Of many who write at once one is the first: the others wait, apart from each other.
 _TRIES: Final = 40
 _LONGEST_S: Final = 0.1
 
 
-class AuditStore:
-    def __init__(self, table_name: str, client: DynamoDBClient) -> None:
-        self._table = table_name
-        self._client = client
+class AuditStore(Rows):
+    """Reads and adds entries."""
 
     def append(self, channel_id: str, make: Callable[[int, str], Entry]) -> Entry:
         """Write the entry that `make` makes of its number and of the hash of the one before it.
@@ -40,14 +34,8 @@ class AuditStore:
                 "body": {"S": entry.model_dump_json()},
                 table.EXPIRES_AT: {"N": str(int((entry.at + KEPT).timestamp()))},
             }
-            try:
-                with aws_call("writing to the audit"):
-                    self._client.put_item(
-                        TableName=self._table, Item=item, ConditionExpression=table.IS_NEW
-                    )
-            except AwsConditionFailed:
-                continue  # another entry has got this number
-            return entry
+            if self._put_item("writing to the audit", item, ConditionExpression=table.IS_NEW):
+                return entry  # otherwise another entry has got this number
         raise WriteConflict(f"the audit of channel {channel_id} is being written by others")
 
     def newest_first(self, channel_id: str, *, page: int = 50) -> Iterator[Entry]:
@@ -56,19 +44,7 @@ class AuditStore:
         Raises:
             Unreadable: an entry was damaged.
         """
-        start: dict[str, Any] = {}
-        while True:
-            with aws_call("reading the audit"):
-                answer = self._client.query(
-                    TableName=self._table,
-                    **table.audit_entries(channel_id).query,
-                    ScanIndexForward=False,
-                    ConsistentRead=True,
-                    Limit=page,
-                    **start,
-                )
-            for item in answer["Items"]:
-                yield read_body(item, Entry.model_validate_json)
-            if not answer.get("LastEvaluatedKey"):
-                return
-            start = {"ExclusiveStartKey": answer["LastEvaluatedKey"]}
+        how = {"ScanIndexForward": False, "ConsistentRead": True, "Limit": page}
+        query = table.audit_entries(channel_id).query | how
+        for item in self._query("reading the audit", **query):
+            yield read_body(item, Entry.model_validate_json)

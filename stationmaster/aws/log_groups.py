@@ -1,12 +1,7 @@
 """CloudWatch log groups of clusters: AWS deletes none of them with its cluster.
 
 The product makes one for the metrics of GPUs, and deletes it with the cluster; the metrics stay in
-CloudWatch. EKS makes another one when somebody switches on the logs of a control plane, which the
-product never does. That group has no tag and no retention, so its lines are kept and paid for. It
-is somebody else's wish, so it is only listed.
-
-Sources: EKS user guide, "Send control plane logs to CloudWatch Logs"; CloudWatch Logs API
-reference, DeleteLogGroup.
+CloudWatch. Source: CloudWatch Logs API reference, DeleteLogGroup.
 """
 
 from __future__ import annotations
@@ -22,7 +17,7 @@ from stationmaster.aws.calls import (
 )
 from stationmaster.aws.kinds import Actions
 from stationmaster.domain.ids import ClusterId, RunId
-from stationmaster.domain.names import control_plane_log_group, metrics_log_group, tags
+from stationmaster.domain.names import metrics_log_group, tags
 from stationmaster.domain.resources import Left, ResourceKind
 
 ACTIONS: Final = Actions(
@@ -35,7 +30,6 @@ METRICS_LOG_ACTIONS: Final = ("logs:CreateLogGroup", "logs:PutRetentionPolicy", 
 _DAYS: Final = 7
 # Two calls change the same group at once; the next look tries again.
 _BUSY: Final = "OperationAbortedException"
-_BEFORE, _AFTER = control_plane_log_group("|").split("|")
 
 
 class MetricsLogs(Adapter):
@@ -69,26 +63,8 @@ class LogGroups:
 
     def left(self, cluster_id: ClusterId) -> list[Left]:
         """List the group of the cluster's metrics."""
-        name = metrics_log_group(cluster_id)
-        return [_left(each) for each in self._groups(name) if each["logGroupName"] == name]
-
-    def kept_for_ever(self) -> dict[ClusterId, Left]:
-        """List each control plane's group whose lines do not expire; clusters may exist."""
-        return {
-            ClusterId(each["logGroupName"].removeprefix(_BEFORE).removesuffix(_AFTER)): _left(each)
-            for each in self._groups(_BEFORE)
-            if "retentionInDays" not in each and each["logGroupName"].endswith(_AFTER)
-        }
-
-    def _groups(self, prefix: str) -> list[Any]:
-        what = f"listing log groups {prefix}*"
-        return [
-            *listed(
-                self._client, "describe_log_groups", "logGroups", what, logGroupNamePrefix=prefix
-            )
-        ]
-
-
-def _left(group: Any) -> Left:
-    name = group["logGroupName"]
-    return Left(ResourceKind.LOG_GROUP, name, name)
+        name, what = metrics_log_group(cluster_id), f"listing log groups of {cluster_id}"
+        operation = ("describe_log_groups", "logGroups", what)
+        found = listed(self._client, *operation, logGroupNamePrefix=name)
+        is_there = any(each["logGroupName"] == name for each in found)
+        return [Left(ResourceKind.LOG_GROUP, name, name)] if is_there else []

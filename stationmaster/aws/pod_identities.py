@@ -37,15 +37,16 @@ class PodIdentities(Adapter):
 
     _client: EKSClient
 
-    def ensure(self, cluster_id: ClusterId, *, run_id: RunId | None = None) -> None:
-        """Associate each shared service account with its role, where the settings name one."""
-        self._associate(cluster_id, "", self._shared(), run_id=run_id)
-
-    def ensure_in(
-        self, cluster_id: ClusterId, eks_name: str, *, run_id: RunId | None = None
+    def ensure(
+        self, cluster_id: ClusterId, eks_name: str = "", *, run_id: RunId | None = None
     ) -> None:
-        """Do the same in an existing EKS cluster, where the cluster has a namespace of its own."""
-        self._associate(cluster_id, eks_name, self._shared(), run_id=run_id)
+        """Associate each shared service account with its role, where the settings name one.
+
+        In an existing EKS cluster, which is then named, the cluster has a namespace of its own.
+        """
+        settings = self._settings
+        shared = {RELAY: settings.relay_role_arn, STAGER: settings.stager_role_arn}
+        self._associate(cluster_id, eks_name, shared, run_id=run_id)
 
     def ensure_results(
         self, cluster_id: ClusterId, eks_name: str, of: Iterable[RunId], *, run_id: RunId
@@ -58,9 +59,6 @@ class PodIdentities(Adapter):
         role_arn = self._settings.saver_role_arn
         roles = {results_account(each): role_arn for each in of}
         return self._associate(cluster_id, eks_name, roles, run_id=run_id)
-
-    def _shared(self) -> dict[str, str]:
-        return {RELAY: self._settings.relay_role_arn, STAGER: self._settings.stager_role_arn}
 
     def _associate(
         self,

@@ -140,7 +140,7 @@ def _range_fault(kind: JobKind) -> Callable[[LiveCluster], str]:
 
 
 def _driver_fault(cluster: LiveCluster) -> str:
-    if cluster.kubernetes.csi_driver_registered(CSI_DRIVER):
+    if cluster.kubernetes.exists("storage.k8s.io/v1", "CSIDriver", name=CSI_DRIVER):
         return ""
     return (
         f"the FSx CSI driver {CSI_DRIVER} is not there; type aws eks create-addon --cluster-name "

@@ -41,15 +41,15 @@ def limits_of(services: Services, channel_id: str) -> Limits:
     )
 
 
-def check_limits(services: Services, asked: Spending, *, but: str = "") -> None:
-    """Refuse what would go over a limit now; `but` is the id of what is asked for, if written.
+def check_limits(services: Services, asked: Spending) -> None:
+    """Refuse what would go over a limit now.
 
     Raises:
         NotPossibleNow: with the figures and who runs what.
     """
     limits = limits_of(services, asked.channel_id)
     if limits:
-        _refuse(services, limits, asked, services.guard.read().started, but=but)
+        _refuse(services, limits, asked, services.guard.read().started)
 
 
 def write_guarded(

@@ -78,11 +78,6 @@ def metrics_log_group(cluster_id: str) -> str:
     return f"/aws/containerinsights/{cluster_name(cluster_id)}/performance"
 
 
-def control_plane_log_group(cluster_id: str) -> str:
-    """Name the log group that EKS makes when a control plane's logs are switched on."""
-    return f"/aws/eks/{cluster_name(cluster_id)}/cluster"
-
-
 def own_namespace(cluster_id: ClusterId) -> str:
     """Name a cluster's namespace in an existing EKS cluster: 63 characters are allowed."""
     return f"{NAMESPACE}-{cluster_id}"

@@ -148,10 +148,6 @@ class KubernetesGateway:
         items = self._list(api_version, "Workload", labels=labels)
         return parse_workload_message(items[0]) if items else None
 
-    def csi_driver_registered(self, name: str) -> bool:
-        """Say whether the cluster knows a CSI driver."""
-        return self._get("storage.k8s.io/v1", "CSIDriver", name=name) is not None
-
     def job(self, name: str) -> JobView | None:
         item = self._get(self.backend.API_VERSION, self.backend.KIND, name=name)
         return None if item is None else parse_job(item, self.backend)
@@ -162,11 +158,9 @@ class KubernetesGateway:
         items = [item for each in kinds for item in self._list(*each, labels=labels)]
         return sorted({str(item["metadata"]["name"]) for item in items})
 
-    def batch_jobs(
-        self, *, labels: Mapping[str, str], namespace: str | None = None
-    ) -> list[BatchJobView]:
+    def batch_jobs(self, *, labels: Mapping[str, str]) -> list[BatchJobView]:
         """List batch/v1 Jobs that carry all the labels, by name."""
-        items = self._list("batch/v1", "Job", namespace=namespace, labels=labels)
+        items = self._list("batch/v1", "Job", labels=labels)
         return sorted((parse_batch_job(item) for item in items), key=lambda job: job.name)
 
     def warnings(
@@ -225,9 +219,9 @@ class KubernetesGateway:
         others = len(stuck) - 1
         return f"{sentence.rstrip('.')}; {others} more like it" if others else sentence
 
-    def failure_line(self, pod: str, *, namespace: str | None = None) -> str:
+    def failure_line(self, pod: str) -> str:
         """Return the line of the pod's log that says best why it ended; "" when it has no log."""
-        text = self._tail(pod, namespace, num_lines=500)
+        text = self._tail(pod, num_lines=500)
         lines, evidence = FailureLines(), Evidence()
         for line in text.splitlines():
             lines.take(line)
@@ -235,9 +229,9 @@ class KubernetesGateway:
         said = lines.cause or lines.peer or lines.last
         return evidence.beside(said, is_named=bool(lines.cause)) or said
 
-    def last_log_line(self, pod: str, *, namespace: str | None = None) -> str:
+    def last_log_line(self, pod: str) -> str:
         """Return the last line that the pod's container printed; "" when there is none (yet)."""
-        return _last_line(self._tail(pod, namespace))
+        return _last_line(self._tail(pod))
 
     def log(self, pod: str) -> str:
         """Read the log of the pod's container up to 8 MiB; empty when there is none.
@@ -249,18 +243,16 @@ class KubernetesGateway:
         what, query = f"reading the log of {pod}", {"limitBytes": str(_MAX_LOG_BYTES)}
         return self._calls.log(f"{path}/log", what=what, query=query, must_answer=True)
 
-    def end_line(self, pod: str, *, namespace: str | None = None) -> str:
+    def end_line(self, pod: str) -> str:
         """Read the last line of a container that ended well, which says what it did; "" for none.
 
         Raises:
             TransientError: the kubelet does not answer now; the line may still be there.
         """
-        return _last_line(self._tail(pod, namespace, must_answer=True))
+        return _last_line(self._tail(pod, must_answer=True))
 
-    def _tail(
-        self, pod: str, namespace: str | None, *, num_lines: int = 5, must_answer: bool = False
-    ) -> str:
-        path = path_of("v1", "Pod", namespace=namespace or self.namespace, name=pod)
+    def _tail(self, pod: str, *, num_lines: int = 5, must_answer: bool = False) -> str:
+        path = path_of("v1", "Pod", namespace=self.namespace, name=pod)
         what, query = f"reading the log of pod {pod}", {"tailLines": str(num_lines)}
         return self._calls.log(f"{path}/log", what=what, query=query, must_answer=must_answer)
 

@@ -131,7 +131,6 @@ class WarningView(Frozen):
     object_name: str
     reason: str
     message: str
-    count: int = 1
 
 
 def parse_node(item: Json) -> NodeView:
@@ -283,7 +282,6 @@ def parse_warning(item: Json) -> WarningView:
         object_name=(item.get("involvedObject") or {}).get("name", ""),
         reason=item.get("reason") or "",
         message=item.get("message") or "",
-        count=item.get("count") or 1,
     )
 
 

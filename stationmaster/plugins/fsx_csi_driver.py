@@ -37,6 +37,6 @@ def look(cluster: LiveCluster) -> Finding:
         return Finding(Verdict.BAD, sentence)
     if found.status != "ACTIVE":
         return Finding(Verdict.WAITING, f"add-on {FSX_CSI_ADDON} is {found.status}{said}")
-    if not cluster.kubernetes.csi_driver_registered(CSI_DRIVER):
+    if not cluster.kubernetes.exists("storage.k8s.io/v1", "CSIDriver", name=CSI_DRIVER):
         return Finding(Verdict.WAITING, f"CSI driver {CSI_DRIVER} is not registered")
     return Finding(Verdict.GOOD, f"CSI driver {CSI_DRIVER} is registered")

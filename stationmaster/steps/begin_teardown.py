@@ -12,8 +12,9 @@ from stationmaster.domain.cluster.events import (
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.reactions import cluster as cluster_reactions
 from stationmaster.domain.reactions.cluster import TeardownBegins
-from stationmaster.domain.reactions.run import POLICY, ReleaseLease, decide
+from stationmaster.domain.reactions.run import POLICY, decide
 from stationmaster.domain.reactions.seen import ClusterTaken, WaitOpen, WorkEnds
+from stationmaster.domain.reactions.workflow import Do
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.jobs.push import give_up_push
 from stationmaster.services import Services
@@ -64,7 +65,7 @@ def _end_run(services: Services, cluster: Cluster, run: Run) -> Cluster:
     taken = ClusterTaken(cluster_reactions.why_taken(cluster))
     run = change_phases(services, run, decide(run, taken, POLICY))
     settle_wait(services, run.run_id, decide(run, WaitOpen(services.now()), POLICY))
-    if ReleaseLease() not in decide(run, WorkEnds(), POLICY):
+    if Do.RELEASE_LEASE not in decide(run, WorkEnds(), POLICY):
         return cluster
     return run_left(services, cluster, run.run_id)
 

@@ -9,13 +9,8 @@ from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import TeardownCompleted, TeardownFailed
 from stationmaster.domain.errors import PermanentError, TransientError
 from stationmaster.domain.ids import ClusterId
-from stationmaster.domain.reactions.cluster import (
-    CompleteTeardown,
-    FailTeardown,
-    TeardownEnds,
-    decide,
-)
-from stationmaster.domain.reactions.workflow import Caught
+from stationmaster.domain.reactions.cluster import FailTeardown, TeardownEnds, decide
+from stationmaster.domain.reactions.workflow import Caught, Do
 from stationmaster.services import Services
 from stationmaster.steps.parts.caught_errors import parse_caught
 from stationmaster.steps.parts.leftovers import find_left
@@ -42,7 +37,7 @@ def fail_teardown(services: Services, cluster: Cluster, *, reason: str) -> None:
 def _end(services: Services, cluster: Cluster, caught: Caught | None) -> None:
     cluster_id, now = cluster.cluster_id, services.now()
     for reaction in decide(cluster, TeardownEnds(caught)):
-        if isinstance(reaction, CompleteTeardown):
+        if reaction is Do.COMPLETE_TEARDOWN:
             stamp = services.cluster_stamp(cluster_id, "teardown.completed", at=now)
             done = TeardownCompleted(**stamp, cost_usd=round(cluster.cost_usd(now), 6))
             services.cluster_states.record(cluster_id, [done])

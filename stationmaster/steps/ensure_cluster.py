@@ -138,7 +138,7 @@ def ensure_in_existing(services: Services, cluster: Cluster) -> StepResult:
     cluster = resource_created(services, cluster, ResourceKind.NAMESPACE, name)
     for account in (RELAY, STAGER):
         cluster = request_resource(services, cluster, ResourceKind.POD_IDENTITY, account)
-    services.pod_identities.ensure_in(cluster_id, eks_name, run_id=cluster.run_id)
+    services.pod_identities.ensure(cluster_id, eks_name, run_id=cluster.run_id)
     for account in (RELAY, STAGER):
         cluster = resource_created(services, cluster, ResourceKind.POD_IDENTITY, account)
     return READY

@@ -17,7 +17,7 @@ from stationmaster.domain.reactions.cluster import EndKeep, TimeReached, WarnKee
 from stationmaster.domain.reactions.run import POLICY
 from stationmaster.domain.reactions.run import decide as decide_run
 from stationmaster.domain.reactions.window import StopUsers, WarnUsers
-from stationmaster.domain.reactions.workflow import StartWorkflow
+from stationmaster.domain.reactions.workflow import Do
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import CapacityEnding, RunPhase, StopRequested
 from stationmaster.services import Services
@@ -50,7 +50,7 @@ def look_at_clock(services: Services, cluster: Cluster) -> Cluster:
     if events:
         cluster = services.cluster_states.record(cluster.cluster_id, events)
     for reaction in reactions:
-        if isinstance(reaction, StartWorkflow):
+        if reaction is Do.START_WORKFLOW:
             start_pass(services, cluster)
         elif isinstance(reaction, WarnUsers):
             warn_users(services, cluster, reaction.window)

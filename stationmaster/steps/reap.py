@@ -17,10 +17,10 @@ from stationmaster.domain.errors import PermanentError, StationmasterError
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.names import NOT_HELPED
 from stationmaster.domain.reactions import cluster as cluster_reactions
-from stationmaster.domain.reactions.cluster import AskWorkflow, LookedAfter, StartTeardown
-from stationmaster.domain.reactions.run import POLICY, ReleaseLease, decide
+from stationmaster.domain.reactions.cluster import LookedAfter
+from stationmaster.domain.reactions.run import POLICY, decide
 from stationmaster.domain.reactions.seen import CardMissing, LeaseFound
-from stationmaster.domain.reactions.workflow import RecordCrash, StartWorkflow, WorkflowFound
+from stationmaster.domain.reactions.workflow import Do, RecordCrash, WorkflowFound
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.log_keys import bound
@@ -106,7 +106,7 @@ def _help_run(services: Services, run: Run) -> bool:
     reactions = decide(run, WorkflowFound(services.now(), status), POLICY)
     settle_saving(services, run, reactions)
     for reaction in reactions:
-        if isinstance(reaction, StartWorkflow):
+        if reaction is Do.START_WORKFLOW:
             services.workflows.start_train(run.run_id, run.passes)
         elif isinstance(reaction, RecordCrash):
             state_machine_arn = services.settings.train_state_machine_arn
@@ -135,13 +135,13 @@ def _help_cluster(services: Services, cluster: Cluster) -> bool:
     reactions = cluster_reactions.decide(
         cluster, LookedAfter(services.now(), held=is_held(services, cluster))
     )
-    if AskWorkflow() in reactions:
+    if Do.ASK_WORKFLOW in reactions:
         status = services.workflows.cluster_status(cluster_id, pass_number=cluster.passes)
         reactions = cluster_reactions.decide(cluster, WorkflowFound(services.now(), status))
     for reaction in reactions:
-        if isinstance(reaction, StartTeardown):
+        if reaction is Do.START_TEARDOWN:
             start_teardown(services, cluster_id)
-        elif isinstance(reaction, StartWorkflow):
+        elif reaction is Do.START_WORKFLOW:
             start_pass(services, cluster)
         elif isinstance(reaction, RecordCrash):
             state_machine_arn = services.settings.cluster_state_machine_arn
@@ -160,7 +160,7 @@ def _release_leases(services: Services, cluster: Cluster) -> bool:
         report = partial(_report_unreadable, services, cluster, run_id, why)
         _is_helped("run_id", run_id, report)
     ended = [
-        run for run in runs if ReleaseLease() in decide(run, LeaseFound(services.now()), POLICY)
+        run for run in runs if Do.RELEASE_LEASE in decide(run, LeaseFound(services.now()), POLICY)
     ]
     for run in ended:
         if _is_out(services, run):

@@ -14,9 +14,9 @@ from stationmaster.domain.errors import (
     TransientError,
 )
 from stationmaster.domain.ids import ClusterId, RunId
-from stationmaster.domain.reactions.run import POLICY, AskCapacity, decide
+from stationmaster.domain.reactions.run import POLICY, decide
 from stationmaster.domain.reactions.seen import CapacityLost, RelayHeard
-from stationmaster.domain.reactions.workflow import EndWait, WorkflowFailed
+from stationmaster.domain.reactions.workflow import Do, EndWait, WorkflowFailed
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunEvent, RunPhase
 from stationmaster.jobs.push import give_up_push
@@ -62,7 +62,7 @@ def record_batch(services: Services, batch: RelayBatch) -> list[tuple[RunEvent, 
     unusable = {event.event_id for event, _ in refused}
     events = [event for event in batch.events if event.event_id not in unusable]
     reactions = [each for seen in (*events, heard) for each in decide(run, seen, POLICY)]
-    if AskCapacity() in reactions and not any(isinstance(each, EndWait) for each in reactions):
+    if Do.ASK_CAPACITY in reactions and not any(isinstance(each, EndWait) for each in reactions):
         lost = _lost_capacity(services, run)
         reactions += decide(run, CapacityLost(lost), POLICY) if lost is not None else ()
     settle_wait(services, run.run_id, reactions)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from stationmaster.cluster_upkeep import follow_up
 from stationmaster.domain.ids import RunId
-from stationmaster.domain.reactions.run import POLICY, ReleaseLease, decide
+from stationmaster.domain.reactions.run import POLICY, decide
 from stationmaster.domain.reactions.seen import WorkEnds
+from stationmaster.domain.reactions.workflow import Do
 from stationmaster.services import Services
 from stationmaster.steps.parts.records import mirror_phase, run_left
 
@@ -17,7 +18,7 @@ def release_lease(services: Services, run_id: RunId) -> None:
     does no harm. A run whose results are not saved keeps its lease, and with it its file system.
     """
     run = services.runs.load(run_id)
-    if ReleaseLease() not in decide(run, WorkEnds(), POLICY):
+    if Do.RELEASE_LEASE not in decide(run, WorkEnds(), POLICY):
         return
     attempt = run.attempt
     cluster = services.cluster_states.find(attempt.cluster_id) if attempt is not None else None

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from stationmaster.cluster_file_system import shared_storage
 from stationmaster.domain.ids import RunId
-from stationmaster.domain.run.attempts import job_submitted
-from stationmaster.domain.run.events import RunPhase
+from stationmaster.domain.run.events import JobSubmitted, RunPhase
 from stationmaster.jobs.live_run import LiveRun, attempt_of
 from stationmaster.jobs.run_jobs import render_token
 from stationmaster.rendering.metadata import namespace
@@ -73,7 +72,8 @@ def submit_job(services: Services, run_id: RunId) -> StepResult:
                 *([] if is_admitted_by_others else job),
             ]
         )
-    submitted = job_submitted(run_id, attempt, kind=gateway.backend.KIND, at=services.now())
+    stamp = services.run_stamp(run_id, "job.submitted", attempt.attempt_id)
+    submitted = JobSubmitted(**stamp, job=attempt.job, kind=gateway.backend.KIND)
     run = services.runs.record(run_id, [submitted])
     if run.phase.is_terminal:
         # Whoever ended the run in this moment has looked for a job, and seen none.

@@ -139,7 +139,7 @@ def test_roles_of_a_guests_pods_are_its_own_and_go_without_those_of_others(owner
     )["association"]["associationId"]
 
     for cluster_id in (first, first, second):
-        identities.ensure_in(cluster_id, owner.name)
+        identities.ensure(cluster_id, owner.name)
     left = identities.left_in(first, owner.name)
 
     accounts = {"stationmaster-relay", "stationmaster-stager"}
@@ -162,7 +162,7 @@ def test_accounts_of_results_have_their_role_until_no_run_needs_them(owner: Owne
     owner.cluster()
     identities, cluster_id = owner.services().pod_identities, ClusterId("kept-1")
     first, second = RunId("tiny-llama-00000001"), RunId("tiny-llama-00000002")
-    identities.ensure_in(cluster_id, owner.name)
+    identities.ensure(cluster_id, owner.name)
 
     def ensure() -> bool:
         return identities.ensure_results(cluster_id, owner.name, [first, second], run_id=first)

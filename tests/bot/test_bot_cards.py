@@ -118,9 +118,7 @@ NEWEST = Backup(step=4200, uri=URI, num_bytes=2**30, manifest_sha256="0" * 64, s
 BACKED = Backups(number=1, newest=NEWEST)
 DENIED = Backups(number=2, newest=NEWEST, failed="S3 refuses <the saver>: AccessDenied")
 PUSH = asked(push_to="lab/tiny")
-PUSHED = PUSH | {
-    "pushed": Pushed(repository="lab/tiny", revision="0123456789ab" * 3, pushed_at=NOW)
-}
+PUSHED = PUSH | {"pushed": Pushed(repository="lab/tiny", revision="0123456789ab" * 3)}
 NOT_PUSHED = PUSH | {"not_pushed": "the hub <refuses>"}
 ID = "fs-0123456789abcdef0"
 THEIRS = spec_for_any(

@@ -8,9 +8,9 @@ import pytest
 from histories import event
 
 from stationmaster.domain.reactions.backups import PAUSE, LookAtBackup, StartBackup
-from stationmaster.domain.reactions.run import POLICY, ProlongWait, decide
+from stationmaster.domain.reactions.run import POLICY, decide
 from stationmaster.domain.reactions.seen import RelayHeard
-from stationmaster.domain.reactions.workflow import EndWait
+from stationmaster.domain.reactions.workflow import Do, EndWait
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.changes import apply
@@ -63,7 +63,7 @@ def test_backup_is_due_once_its_time_has_passed():
 
     assert heard(trains(), HOUR - timedelta(seconds=1)) == ()
     assert heard(trains(), HOUR, heartbeat=False) == ()
-    assert decide(trains(), beat, POLICY) == (ProlongWait(), StartBackup(number=1, step=40))
+    assert decide(trains(), beat, POLICY) == (Do.PROLONG_WAIT, StartBackup(number=1, step=40))
     assert StartBackup(1, 40) in decide(recovers, beat, POLICY)
     assert decide(trains(job_condition="Succeeded"), beat, POLICY) == (EndWait(),)
 

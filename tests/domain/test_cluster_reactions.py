@@ -12,15 +12,11 @@ from stationmaster.domain.cluster.changes import apply
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.errors import ClusterDrained, ClusterFailed
 from stationmaster.domain.reactions.cluster import (
-    AnnounceDrain,
-    AskWorkflow,
     ChangePhase,
     ClusterWritten,
-    CompleteTeardown,
     FailTeardown,
     LookedAfter,
     RunWaits,
-    StartTeardown,
     TeardownBegins,
     TeardownEnds,
     consequences,
@@ -28,10 +24,10 @@ from stationmaster.domain.reactions.cluster import (
 )
 from stationmaster.domain.reactions.workflow import (
     Caught,
+    Do,
     EndWait,
     EndWork,
     RecordCrash,
-    StartWorkflow,
     StepBegins,
     WorkflowEnds,
     WorkflowFound,
@@ -123,7 +119,7 @@ def test_end_of_the_workflow_is_the_end_of_provisioning(phase, seen, end):
 def test_drain_is_announced_to_whoever_leaves_until_the_cluster_is_released(phase):
     drains = phase in (ClusterPhase.DRAINING, ClusterPhase.RELEASING)
 
-    assert decide(in_phase(phase), ClusterWritten()) == ((AnnounceDrain(),) if drains else ())
+    assert decide(in_phase(phase), ClusterWritten()) == ((Do.ANNOUNCE_DRAIN,) if drains else ())
 
 
 @pytest.mark.parametrize("phase", ClusterPhase)
@@ -135,11 +131,11 @@ def test_cluster_that_goes_away_gets_its_teardown_after_a_minute(phase, waited_s
     reactions = decide(cluster, LookedAfter(since + timedelta(seconds=waited_s)))
 
     if phase in GOING_AWAY:
-        assert reactions == ((StartTeardown(),) if is_late else ())
+        assert reactions == ((Do.START_TEARDOWN,) if is_late else ())
     else:
-        assert reactions == ((AskWorkflow(),) if phase in UNDER_WAY else ())
+        assert reactions == ((Do.ASK_WORKFLOW,) if phase in UNDER_WAY else ())
     found = WorkflowFound(START + timedelta(seconds=waited_s), None)
-    assert decide(cluster, found) == ((StartWorkflow(),) if is_late else ())
+    assert decide(cluster, found) == ((Do.START_WORKFLOW,) if is_late else ())
     assert decide(cluster, WorkflowFound(START, "FAILED")) == (RecordCrash("FAILED"),)
 
 
@@ -148,10 +144,10 @@ def test_end_of_a_teardown_is_recorded_once_unless_the_cluster_is_released(phase
     cluster, is_over = in_phase(phase), phase is ClusterPhase.RELEASED
     crash = TeardownEnds(Caught("", "no capacity"))
 
-    assert decide(cluster, TeardownEnds()) == (() if is_over else (CompleteTeardown(),))
+    assert decide(cluster, TeardownEnds()) == (() if is_over else (Do.COMPLETE_TEARDOWN,))
     for failure in (TeardownEnds(BROKEN), crash):
         assert decide(cluster, failure) == (() if is_over else (FailTeardown("no capacity"),))
     if phase is ClusterPhase.RELEASING:
         failed = cluster.model_copy(update={"teardown_reason": "busy"})
         assert decide(failed, TeardownEnds(BROKEN)) == decide(failed, crash) == ()
-        assert decide(failed, TeardownEnds()) == (CompleteTeardown(),)
+        assert decide(failed, TeardownEnds()) == (Do.COMPLETE_TEARDOWN,)

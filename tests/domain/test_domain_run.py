@@ -11,11 +11,11 @@ from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.reactions.run import POLICY, decide
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import MAX_LOSS_POINTS, new_run_id
-from stationmaster.domain.run.attempts import attempt_id, first_assignment, job_submitted
+from stationmaster.domain.run.attempts import attempt_id
 from stationmaster.domain.run.changes import apply
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.domain.run.request import Placement
-from tests.support.factories import RUN_ID, START, make_request, make_run
+from tests.support.factories import RUN_ID, START, make_run
 from tests.support.factories import make_event as event
 
 
@@ -196,23 +196,9 @@ def test_attempt_begins_with_its_cluster_and_placement_and_ends_with_the_run():
     assert (run.attempt.ended_at, run.attempt.why) == (end, "no capacity")
 
 
-def test_job_of_each_attempt_is_submitted_once():
-    first = first_assignment(RUN_ID, make_request())
-    second = first.model_copy(update={"attempt_id": attempt_id(RUN_ID, 2), "job": "job-2"})
-
-    once, again, of_second = (
-        job_submitted(RUN_ID, each, kind=JobKind.PYTORCH_JOB, at=START)
-        for each in (first, first, second)
-    )
-
-    assert once.event_id == again.event_id
-    assert of_second.event_id != once.event_id
-    assert (once.job, of_second.job) == (RUN_ID, "job-2")
-
-
 def test_attempt_keeps_what_its_job_is_and_sentences_name_it():
     run = apply(make_run(), begin_attempt(1))
-    submitted = job_submitted(RUN_ID, run.attempt, kind=JobKind.TRAIN_JOB, at=START)
+    submitted = event(ev.JobSubmitted, job=run.job, kind=JobKind.TRAIN_JOB)
     other = submitted.model_copy(update={"job": "another"})
 
     assert apply(run, other).job_kind is JobKind.PYTORCH_JOB

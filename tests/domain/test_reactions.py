@@ -19,11 +19,7 @@ from stationmaster.domain.reactions.queueing import JobSuspended
 from stationmaster.domain.reactions.run import (
     POLICY,
     TORN_DOWN_EARLY,
-    AskCapacity,
     ChangePhase,
-    ExplainSilence,
-    ProlongWait,
-    ReleaseLease,
     decide,
     phase_changes,
 )
@@ -40,10 +36,10 @@ from stationmaster.domain.reactions.seen import (
 )
 from stationmaster.domain.reactions.workflow import (
     Caught,
+    Do,
     EndWait,
     EndWork,
     RecordCrash,
-    StartWorkflow,
     StepBegins,
     WorkflowEnds,
     WorkflowFailed,
@@ -132,7 +128,7 @@ def test_answer_is_total_and_the_same_each_time(run, seen):
     assert sum(isinstance(each, ChangePhase) for each in reactions) <= 1
     ends = [each for each in reactions if isinstance(each, EndWait)]
     assert len(ends) <= 1
-    assert not (ends and ProlongWait() in reactions)
+    assert not (ends and Do.PROLONG_WAIT in reactions)
 
 
 @given(st.sampled_from(FINAL), st.lists(EVENTS, max_size=4), EVENTS | FACTS)
@@ -143,7 +139,7 @@ def test_run_that_has_ended_reacts_only_by_ending_its_workflow(phase, before, se
     if type(seen) in end_of:
         assert [type(each) for each in reactions] == [end_of[type(seen)]]
     else:
-        assert reactions in ((), (ReleaseLease(),))
+        assert reactions in ((), (Do.RELEASE_LEASE,))
         assert reactions == () or isinstance(seen, LeaseFound | WorkEnds)
 
 
@@ -335,13 +331,13 @@ TOO_LONG = "the run reached its time limit after 2.5 days of training"
         (TO_STOP, ClusterTaken(), [ChangePhase(RunPhase.STOPPED)]),
         (make_run(RunPhase.SUCCEEDED), ClusterTaken(), []),
         (RECOVERING, CapacityLost("it was deleted"), [EndWait(TrainingFailed, "it was deleted")]),
-        (run_after(NOT_READY), NOT_READY, [AskCapacity()]),
+        (run_after(NOT_READY), NOT_READY, [Do.ASK_CAPACITY]),
         (RUNNING, SilenceExplained("", succeeded=True), [ChangePhase(RunPhase.SUCCEEDED)]),
         (RUNNING, SilenceExplained("no pod", succeeded=False), [fails("no pod")]),
         # A batch of its relay.
-        (RUNNING, heard(), [ProlongWait()]),
+        (RUNNING, heard(), [Do.PROLONG_WAIT]),
         (RUNNING, heard(heartbeat=False), []),
-        (RECOVERING, heard(), [AskCapacity(), ProlongWait()]),
+        (RECOVERING, heard(), [Do.ASK_CAPACITY, Do.PROLONG_WAIT]),
         (RECOVERING, heard(heartbeat=False), []),
         # A wait opens, or a step begins.
         (FAILED, WaitOpen(START), [EndWait(RunStopped, TORN_DOWN_EARLY)]),
@@ -363,7 +359,7 @@ TOO_LONG = "the run reached its time limit after 2.5 days of training"
         (TO_STOP, WorkflowEnds(START, Caught("TransientError")), [ChangePhase(RunPhase.STOPPED)]),
         (TO_STOP, WorkflowEnds(START, SILENCE), [ChangePhase(RunPhase.STOPPED)]),
         (TO_STOP, WorkflowEnds(START, TIMEOUT), [ChangePhase(RunPhase.STOPPED)]),
-        (RUNNING, WorkflowEnds(START, SILENCE), [ExplainSilence()]),
+        (RUNNING, WorkflowEnds(START, SILENCE), [Do.EXPLAIN_SILENCE]),
         (RUNNING, WorkflowEnds(START, Caught("TrainingFailed", "it failed")), [fails("it failed")]),
         (RUNNING, WorkflowEnds(START, Caught("States.TaskFailed")), [fails("States.TaskFailed")]),
         (RUNNING, WorkflowEnds(START, Caught("")), [fails("unknown error")]),
@@ -384,12 +380,12 @@ TOO_LONG = "the run reached its time limit after 2.5 days of training"
         ),
         # The reaper looks after it.
         (REQUESTED, found(59), []),
-        (REQUESTED, found(60), [StartWorkflow()]),
+        (REQUESTED, found(60), [Do.START_WORKFLOW]),
         (make_run(RunPhase.PROVISIONING), found(60), []),
         (RUNNING, found(86_400, "RUNNING"), []),
         (RUNNING, found(86_400, "TIMED_OUT"), [RecordCrash("TIMED_OUT")]),
         (FAILED, LeaseFound(after(seconds=59)), []),
-        (FAILED, LeaseFound(after(seconds=60)), [ReleaseLease()]),
+        (FAILED, LeaseFound(after(seconds=60)), [Do.RELEASE_LEASE]),
         (RUNNING, LeaseFound(after(seconds=60)), []),
         # It takes no step.
         (
@@ -406,7 +402,7 @@ def test_what_is_seen_of_a_run_has_its_answer(run, seen, reactions):
 def test_stalled_run_is_given_up_after_the_policys_limit():
     patient = replace(POLICY, restart_limit=timedelta(hours=2))
 
-    assert decide(run_after(UNFIT), heard(3600), patient) == (ProlongWait(),)
+    assert decide(run_after(UNFIT), heard(3600), patient) == (Do.PROLONG_WAIT,)
 
 
 @pytest.mark.parametrize("phase", RunPhase)

@@ -11,19 +11,17 @@ from stationmaster.domain.errors import RunStopped
 from stationmaster.domain.reactions.ending import (
     SAVE_AGAIN_AFTER,
     ChangePhase,
-    ExplainSilence,
     LeaveUnsaved,
-    SaveAgain,
     outcome_of,
 )
-from stationmaster.domain.reactions.run import POLICY, TORN_DOWN_EARLY, ReleaseLease, decide
+from stationmaster.domain.reactions.run import POLICY, TORN_DOWN_EARLY, decide
 from stationmaster.domain.reactions.seen import ClusterTaken, SilenceExplained, WaitOpen, WorkEnds
 from stationmaster.domain.reactions.workflow import (
     Caught,
+    Do,
     EndWait,
     EndWork,
     RecordCrash,
-    StartWorkflow,
     StepBegins,
     WorkflowEnds,
     WorkflowFailed,
@@ -94,7 +92,7 @@ def test_run_that_never_trained_ends_at_once(caught):
     ],
 )
 def test_other_ends_of_a_run_that_trained_are_put_off_as_well(seen, answer):
-    put_off = ExplainSilence() if answer is None else ChangePhase(RunPhase.SAVING, answer)
+    put_off = Do.EXPLAIN_SILENCE if answer is None else ChangePhase(RunPhase.SAVING, answer)
 
     assert decide(make_run(), seen, POLICY) == (put_off,)
     assert decide(saving(), seen, POLICY) == ()
@@ -116,14 +114,14 @@ def test_results_that_are_saved_lost_or_given_up_hold_nothing(kind, fields):
     run = take(run, event(kind, **fields))
 
     assert not run.has_unsaved_results
-    assert decide(run, WorkEnds(), POLICY) == (ReleaseLease(),)
+    assert decide(run, WorkEnds(), POLICY) == (Do.RELEASE_LEASE,)
     assert ends(run, None) == (ChangePhase(RunPhase.FAILED, "why"),)
 
 
 def test_lease_of_a_run_that_trains_is_kept_and_of_one_that_ended_is_not():
     assert decide(make_run(), WorkEnds(), POLICY) == ()
-    assert decide(make_run_in(RunPhase.RUNNING), WorkEnds(), POLICY) == (ReleaseLease(),)
-    assert decide(make_run(RunPhase.FAILED), WorkEnds(), POLICY) == (ReleaseLease(),)
+    assert decide(make_run_in(RunPhase.RUNNING), WorkEnds(), POLICY) == (Do.RELEASE_LEASE,)
+    assert decide(make_run(RunPhase.FAILED), WorkEnds(), POLICY) == (Do.RELEASE_LEASE,)
 
 
 def test_workflow_that_still_works_for_training_ends():
@@ -140,11 +138,11 @@ def test_crashed_workflow_of_a_run_that_trained_is_replaced_to_save_it():
 
     assert decide(make_run(), crash, POLICY) == (
         ChangePhase(RunPhase.SAVING, crash.sentence),
-        SaveAgain(),
+        Do.SAVE_AGAIN,
     )
     done = make_run(job_condition="Succeeded")
-    assert decide(done, crash, POLICY) == (ChangePhase(RunPhase.SAVING, ""), SaveAgain())
-    assert decide(saving(passes=2), crash, POLICY) == (SaveAgain(),)
+    assert decide(done, crash, POLICY) == (ChangePhase(RunPhase.SAVING, ""), Do.SAVE_AGAIN)
+    assert decide(saving(passes=2), crash, POLICY) == (Do.SAVE_AGAIN,)
     assert decide(saving(passes=3), crash, POLICY) == (LeaveUnsaved(crash.sentence),)
     assert decide(saving(unsaved_reason="denied"), crash, POLICY) == ()
     saved = take(saving(), event(ev.ResultsSaved, **SAVED))
@@ -160,11 +158,11 @@ def test_run_whose_workflow_crashed_late_keeps_the_reason_that_it_had():
 
     assert decide(make_run(**failed), crash, POLICY) == (
         ChangePhase(RunPhase.SAVING, "the loss is nan"),
-        SaveAgain(),
+        Do.SAVE_AGAIN,
     )
     assert decide(make_run(**stopped), crash, POLICY) == (
         ChangePhase(RunPhase.SAVING, "stopped by U7"),
-        SaveAgain(),
+        Do.SAVE_AGAIN,
     )
     never_trained = make_run_in(RunPhase.RUNNING, **stopped)
     assert decide(never_trained, crash, POLICY) == (ChangePhase(RunPhase.STOPPED, ""),)
@@ -177,7 +175,7 @@ def test_unsaved_run_is_saved_again_after_an_hour_and_by_request():
     assert (run.unsaved_reason, run.passes) == ("denied", 1)
     early = WorkflowFound(late - timedelta(seconds=1), "FAILED")
     assert decide(run, early, POLICY) == ()
-    assert decide(run, WorkflowFound(late, "FAILED"), POLICY) == (SaveAgain(),)
+    assert decide(run, WorkflowFound(late, "FAILED"), POLICY) == (Do.SAVE_AGAIN,)
 
     run = take(run, event(ev.SavingRequested, at=90, user_id="U7"))
     assert (run.unsaved_reason, run.passes) == ("", 2)
@@ -186,7 +184,7 @@ def test_unsaved_run_is_saved_again_after_an_hour_and_by_request():
 
 @pytest.mark.parametrize(
     ("status", "answer"),
-    [("RUNNING", ()), (None, (StartWorkflow(),)), ("ABORTED", (RecordCrash("ABORTED"),))],
+    [("RUNNING", ()), (None, (Do.START_WORKFLOW,)), ("ABORTED", (RecordCrash("ABORTED"),))],
 )
 def test_workflow_that_should_save_is_looked_after(status, answer):
     assert decide(saving(), WorkflowFound(START, status), POLICY) == answer

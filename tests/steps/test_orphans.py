@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from datetime import timedelta
 
 import boto3
@@ -91,15 +90,6 @@ def test_what_is_left_of_a_released_cluster_is_deleted_at_once(left: Account):
     assert found(left) is None
 
 
-def log_group(account: Account, name: str) -> Iterator[str]:
-    """A log group that outlives the steps of its test only."""
-    logs = account.aws.client("logs")
-    logs.create_log_group(logGroupName=name)
-    yield name
-    with suppress(logs.exceptions.ResourceNotFoundException):
-        logs.delete_log_group(logGroupName=name)
-
-
 @pytest.fixture
 def empty(alone: Account) -> Account:
     """An account with a cluster that is released and has left nothing."""
@@ -127,60 +117,6 @@ def test_log_group_of_metrics_that_outlives_its_cluster_is_deleted(empty: Accoun
     )
     assert empty.aws.client("logs").describe_log_groups()["logGroups"] == []
     assert found(empty) is None
-
-
-@pytest.fixture
-def audited(empty: Account) -> Iterator[str]:
-    """The log group that EKS made for its control plane, as somebody had it write there."""
-    yield from log_group(empty, f"/aws/eks/{cluster_name(empty.cluster_id)}/cluster")
-
-
-def test_logs_of_a_control_plane_are_reported_and_stay(empty: Account, audited: str):
-    first = found(empty)
-
-    assert first is not None
-    assert first.sentence == (
-        f"cluster {empty.cluster_id} is released and has log group {audited}; "
-        f"give log group {audited} a retention, or delete it"
-    )
-    assert first.deleted == ()
-    assert found(empty) == first
-
-    empty.services.metrics_logs.ensure(empty.cluster_id, run_id=empty.run_id)
-    with_more = found(empty)
-
-    assert with_more is not None
-    assert with_more.sentence.endswith(
-        f"deletion of the rest was requested; give log group {audited} a retention, or delete it"
-    )
-    (stays,) = empty.aws.client("logs").describe_log_groups()["logGroups"]
-    assert stays["logGroupName"] == audited
-
-
-def test_logs_of_a_control_plane_that_expire_are_not_reported(empty: Account, audited: str):
-    logs = empty.aws.client("logs")
-    logs.put_retention_policy(logGroupName=audited, retentionInDays=365)
-
-    assert found(empty) is None
-
-
-def test_logs_of_a_cluster_that_may_be_of_another_deployment_are_not_reported(
-    empty: Account, audited: str
-):
-    empty.lose("CLUSTER")
-
-    assert found(empty) is None
-    assert left_in_account(empty.services, empty.cluster_id) == []
-
-
-def test_log_groups_that_cannot_be_listed_keep_nothing_from_the_scan(left: Account):
-    released(left)
-    left.aws.inject("logs", "DescribeLogGroups", "AccessDeniedException")
-
-    first = found(left)
-
-    assert first is not None
-    assert kinds(list(first.deleted)) >= FILE_SYSTEM
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ from stationmaster.domain.commands.requests import (
     StopRun,
 )
 from stationmaster.domain.commands.resuming import continued_words, repeated_words
-from stationmaster.domain.commands.run_words import read_audit, read_compared, read_cost, read_pair
+from stationmaster.domain.commands.run_words import MOST_COMPARED, read_audit, read_cost, read_runs
 from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.commands.table import (
     AVAILABLE,
@@ -141,9 +141,9 @@ def _read_arguments(row: Subcommand, word: str, rest: list[str], ask: Questions)
         case Takes.REPETITION:
             return make(_parse_rerun(rest, ask=ask))
         case Takes.RUNS:
-            return make(read_compared(rest))
+            return make(read_runs(rest, row.name, most=MOST_COMPARED))
         case Takes.PAIR:
-            return make(read_pair(rest))
+            return make(read_runs(rest, row.name))
         case Takes.COST:
             return make(*_read_cost(rest, ask))
         case Takes.AUDIT:

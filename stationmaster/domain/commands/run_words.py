@@ -34,17 +34,8 @@ def read_audit(words: Sequence[str]) -> tuple[str, str, int]:
     return found.get("about", ""), found.get("person", ""), since_s
 
 
-def read_compared(words: Sequence[str]) -> tuple[str, ...]:
-    """Read the runs that are compared, two to six, each once."""
-    return _read_runs(words, "compare", MOST_COMPARED)
-
-
-def read_pair(words: Sequence[str]) -> tuple[str, ...]:
-    """Read the two runs of which the differences are shown."""
-    return _read_runs(words, "diff", 2)
-
-
-def _read_runs(words: Sequence[str], name: str, most: int) -> tuple[str, ...]:
+def read_runs(words: Sequence[str], name: str, *, most: int = 2) -> tuple[str, ...]:
+    """Read the runs of the subcommand `name`, two to `most`, each once."""
     twice = next((word for word in words if words.count(word) > 1), None)
     if twice is None and 2 <= len(words) <= most:
         return tuple(words)

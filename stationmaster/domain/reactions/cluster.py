@@ -20,10 +20,10 @@ from stationmaster.domain.reactions.window import StopUsers, WarnUsers, of_windo
 from stationmaster.domain.reactions.workflow import (
     GRACE,
     Caught,
+    Do,
     EndWait,
     EndWork,
     RecordCrash,
-    StartWorkflow,
     StepBegins,
     WorkflowEnds,
     WorkflowFound,
@@ -146,30 +146,10 @@ class EndKeep:
 
 
 @dataclass(frozen=True, slots=True)
-class AnnounceDrain:
-    """Put on the bus that the cluster drains; a rule then starts the teardown."""
-
-
-@dataclass(frozen=True, slots=True)
-class CompleteTeardown:
-    """Release the cluster, with its cost."""
-
-
-@dataclass(frozen=True, slots=True)
 class FailTeardown:
     """Record that the teardown failed for now, with `reason` and what is left."""
 
     reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class StartTeardown:
-    """Start a teardown, unless one is running."""
-
-
-@dataclass(frozen=True, slots=True)
-class AskWorkflow:
-    """Ask Step Functions for the cluster's workflow; the answer is a WorkflowFound."""
 
 
 Reaction = (
@@ -182,12 +162,8 @@ Reaction = (
     | EndKeep
     | WarnUsers
     | StopUsers
-    | AnnounceDrain
-    | CompleteTeardown
     | FailTeardown
-    | StartTeardown
-    | AskWorkflow
-    | StartWorkflow
+    | Do
     | RecordCrash
 )
 Reactions = tuple[Reaction, ...]
@@ -220,7 +196,7 @@ def decide(cluster: Cluster, seen: Seen) -> Reactions:
         case RunWaits(run_id):
             return _end_of_wait(cluster, run_id)
         case ClusterWritten():
-            return (AnnounceDrain(),) if cluster.is_going_away and cluster.is_open else ()
+            return (Do.ANNOUNCE_DRAIN,) if cluster.is_going_away and cluster.is_open else ()
         case WorkflowEnds():
             return _provisioned(cluster, seen.caught.why if seen.caught else None)
         case TeardownEnds():
@@ -366,7 +342,7 @@ def _torn_down(cluster: Cluster, caught: Caught | None) -> Reactions:
     if not cluster.is_open:
         return ()
     if caught is None:
-        return (CompleteTeardown(),)
+        return (Do.COMPLETE_TEARDOWN,)
     # A failure is recorded once: the step that records it may be called again.
     return () if cluster.teardown is TeardownStatus.FAILED else (FailTeardown(caught.why),)
 
@@ -375,9 +351,9 @@ def _looked_after(cluster: Cluster, seen: LookedAfter) -> Reactions:
     """End the waits of the runs that lease it once it is ready or has failed."""
     if cluster.is_going_away:
         _, since = cluster.phases[-1]
-        return (StartTeardown(),) if seen.at - since >= GRACE and not seen.held else ()
+        return (Do.START_TEARDOWN,) if seen.at - since >= GRACE and not seen.held else ()
     over = cluster.phase in (ClusterPhase.READY, ClusterPhase.FAILED)
-    return () if over or keeping.awaits_window(cluster, seen.at) else (AskWorkflow(),)
+    return () if over or keeping.awaits_window(cluster, seen.at) else (Do.ASK_WORKFLOW,)
 
 
 def _standing(cluster: Cluster) -> str:

@@ -11,12 +11,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from stationmaster.domain.errors import RunStopped
-from stationmaster.domain.reactions.workflow import (
-    Caught,
-    RecordCrash,
-    StartWorkflow,
-    WorkflowFound,
-)
+from stationmaster.domain.reactions.workflow import Caught, Do, RecordCrash, WorkflowFound
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunEvent, RunPhase
@@ -50,23 +45,13 @@ class ChangePhase:
 
 
 @dataclass(frozen=True, slots=True)
-class ExplainSilence:
-    """Look at the cluster from outside; the answer is a SilenceExplained."""
-
-
-@dataclass(frozen=True, slots=True)
-class SaveAgain:
-    """Record that saving is tried once more, and start another execution of the workflow."""
-
-
-@dataclass(frozen=True, slots=True)
 class LeaveUnsaved:
     """Give up saving for now, and ask people what to do."""
 
     reason: str
 
 
-Ending = ChangePhase | ExplainSilence | SaveAgain | LeaveUnsaved | StartWorkflow | RecordCrash
+Ending = ChangePhase | Do | LeaveUnsaved | RecordCrash
 Endings = tuple[Ending, ...]
 
 
@@ -79,7 +64,7 @@ def conclusion(run: Run, caught: Caught | None, now: datetime) -> Endings:
     if caught.error == RunStopped.__name__ or run.stop_requested_by is not None:
         return over(run, RunPhase.STOPPED)
     if caught.error == _NO_HEARTBEAT:
-        return (ExplainSilence(),)
+        return (Do.EXPLAIN_SILENCE,)
     why = _out_of_time(run, now) if caught.error == _NO_TIME else caught.why
     return over(run, RunPhase.FAILED, why)
 
@@ -121,12 +106,12 @@ def crashed(run: Run, sentence: str, why_failed: str) -> Endings:
     """
     if run.phase is not RunPhase.SAVING:
         end = _end_of_crashed(run, why_failed or sentence)
-        return (*end, SaveAgain()) if run.has_unsaved_results else end
+        return (*end, Do.SAVE_AGAIN) if run.has_unsaved_results else end
     if not run.has_unsaved_results:
         return _saved(run)
     if run.unsaved_reason:
         return ()
-    return (SaveAgain(),) if run.passes < _CRASHES else (LeaveUnsaved(sentence),)
+    return (Do.SAVE_AGAIN,) if run.passes < _CRASHES else (LeaveUnsaved(sentence),)
 
 
 def _end_of_crashed(run: Run, why: str) -> Endings:
@@ -142,9 +127,9 @@ def repair_saving(run: Run, found: WorkflowFound) -> Endings:
     if found.status == "RUNNING":
         return ()
     if found.status is None:
-        return (StartWorkflow(),)
+        return (Do.START_WORKFLOW,)
     if run.unsaved_reason and run.unsaved_at is not None:
-        return (SaveAgain(),) if found.at - run.unsaved_at >= SAVE_AGAIN_AFTER else ()
+        return (Do.SAVE_AGAIN,) if found.at - run.unsaved_at >= SAVE_AGAIN_AFTER else ()
     return (RecordCrash(found.status),)
 
 

@@ -21,9 +21,7 @@ from stationmaster.domain.errors import RunStopped, TrainingFailed
 from stationmaster.domain.reactions.backups import LookAtBackup, StartBackup, backup_due
 from stationmaster.domain.reactions.ending import (
     ChangePhase,
-    ExplainSilence,
     LeaveUnsaved,
-    SaveAgain,
     conclusion,
     crashed,
     over,
@@ -55,10 +53,10 @@ from stationmaster.domain.reactions.seen import (
 )
 from stationmaster.domain.reactions.workflow import (
     GRACE,
+    Do,
     EndWait,
     EndWork,
     RecordCrash,
-    StartWorkflow,
     StepBegins,
     WorkflowEnds,
     WorkflowFailed,
@@ -123,32 +121,12 @@ Seen = (
 """An event, or a fact that is not recorded."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProlongWait:
-    """Keep the workflow's wait alive: its job is still watched."""
-
-
-@dataclass(frozen=True, slots=True)
-class AskCapacity:
-    """Ask AWS whether the run's nodes still exist; the answer may be a CapacityLost."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReleaseLease:
-    """Release the run's lease; whoever should have done so ended before."""
-
-
 Reaction = (
     ChangePhase
     | EndWork
     | EndWait
-    | ProlongWait
-    | AskCapacity
-    | ExplainSilence
-    | StartWorkflow
+    | Do
     | RecordCrash
-    | ReleaseLease
-    | SaveAgain
     | LeaveUnsaved
     | StartBackup
     | LookAtBackup
@@ -215,7 +193,7 @@ def decide(run: Run, seen: Seen, policy: Policy) -> Reactions:
         case CardMissing():
             return _without_card(run, seen)
         case WorkEnds():
-            return () if run.has_unsaved_results else (ReleaseLease(),)
+            return () if run.has_unsaved_results else (Do.RELEASE_LEASE,)
         case _:
             return _nothing(seen)
 
@@ -290,9 +268,9 @@ def _after_the_end(run: Run, seen: Seen) -> Reactions:
             return (EndWait(RunStopped, run.reason or over),)
         case LeaseFound(at=now):
             kept = run.ended_at is not None and now - run.ended_at >= GRACE
-            return (ReleaseLease(),) if kept else ()
+            return (Do.RELEASE_LEASE,) if kept else ()
         case WorkEnds():
-            return (ReleaseLease(),)
+            return (Do.RELEASE_LEASE,)
         case _:
             return ()
 
@@ -335,11 +313,11 @@ def _end_of_job(run: Run, now: datetime | None = None) -> Reactions:
 def _watched(run: Run, heard: RelayHeard) -> Reactions:
     if not heard.heartbeat:
         return ()
-    return (*_ask_capacity(run), ProlongWait(), *backup_due(run, heard.at))
+    return (*_ask_capacity(run), Do.PROLONG_WAIT, *backup_due(run, heard.at))
 
 
 def _ask_capacity(run: Run) -> Reactions:
-    return (AskCapacity(),) if run.phase is RunPhase.RECOVERING else ()
+    return (Do.ASK_CAPACITY,) if run.phase is RunPhase.RECOVERING else ()
 
 
 def _mirrored(run: Run, cluster_phase: ClusterPhase) -> Reactions:

@@ -8,7 +8,7 @@ from datetime import datetime
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.cluster.spec import Window
-from stationmaster.domain.reactions.workflow import StartWorkflow
+from stationmaster.domain.reactions.workflow import Do
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +25,12 @@ class StopUsers:
     window: Window
 
 
-def of_window(cluster: Cluster, now: datetime) -> tuple[StartWorkflow | WarnUsers | StopUsers, ...]:
+def of_window(cluster: Cluster, now: datetime) -> tuple[Do | WarnUsers | StopUsers, ...]:
     """Return what is due by now; carried out twice, it changes nothing."""
     window = cluster.spec.window
     if window is None or cluster.is_going_away or now < window.starts_at:
         return ()
     if now >= window.leave_at:
         return (StopUsers(window),)
-    begins = (StartWorkflow(),) if cluster.phase is ClusterPhase.REQUESTED else ()
+    begins = (Do.START_WORKFLOW,) if cluster.phase is ClusterPhase.REQUESTED else ()
     return (*begins, WarnUsers(window)) if now >= window.warn_at else begins

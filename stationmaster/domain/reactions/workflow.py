@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import Enum, auto
 from typing import Final
 
 from stationmaster.domain.errors import StationmasterError
@@ -70,9 +71,29 @@ class EndWait:
     sentence: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class StartWorkflow:
+class Do(Enum):
+    """What is done without further figures."""
+
+    START_WORKFLOW = auto()
     """Start the workflow; whoever should have done so ended before."""
+    PROLONG_WAIT = auto()
+    """Keep the workflow's wait alive: its job is still watched."""
+    ASK_CAPACITY = auto()
+    """Ask AWS whether the run's nodes still exist; the answer may be a CapacityLost."""
+    RELEASE_LEASE = auto()
+    """Release the run's lease; whoever should have done so ended before."""
+    EXPLAIN_SILENCE = auto()
+    """Look at the cluster from outside; the answer is a SilenceExplained."""
+    SAVE_AGAIN = auto()
+    """Record that saving is tried once more, and start another execution of the workflow."""
+    ANNOUNCE_DRAIN = auto()
+    """Put on the bus that the cluster drains; a rule then starts the teardown."""
+    COMPLETE_TEARDOWN = auto()
+    """Release the cluster, with its cost."""
+    START_TEARDOWN = auto()
+    """Start a teardown, unless one is running."""
+    ASK_WORKFLOW = auto()
+    """Ask Step Functions for the cluster's workflow; the answer is a WorkflowFound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +105,12 @@ class RecordCrash:
 
 def repair_workflow(
     found: WorkflowFound, *, requested_at: datetime, is_untouched: bool
-) -> tuple[StartWorkflow | RecordCrash, ...]:
+) -> tuple[Do | RecordCrash, ...]:
     """Decide from the status of a workflow that should not be over yet.
 
     `is_untouched`: what was requested is as it was then, so no workflow has worked on it.
     """
     if found.status is None:
         missed = is_untouched and found.at - requested_at >= GRACE
-        return (StartWorkflow(),) if missed else ()
+        return (Do.START_WORKFLOW,) if missed else ()
     return () if found.status == "RUNNING" else (RecordCrash(found.status),)

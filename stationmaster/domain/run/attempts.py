@@ -14,12 +14,7 @@ from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.ids import AttemptId, ClusterId, RunId
 from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.names import job_name
-from stationmaster.domain.run.events import (
-    AttemptStarted,
-    JobSubmitted,
-    NodesLeased,
-    run_event_id,
-)
+from stationmaster.domain.run.events import AttemptStarted, JobSubmitted, NodesLeased
 from stationmaster.domain.run.request import Placement, TrainingRequest
 
 
@@ -63,19 +58,6 @@ def first_assignment(run_id: RunId, request: TrainingRequest) -> Assignment:
         placement=request.wish,
         job=job_name(run_id),
         rendezvous_id=run_id,
-    )
-
-
-def job_submitted(
-    run_id: RunId, assignment: Assignment, *, kind: JobKind, at: datetime
-) -> JobSubmitted:
-    """Make the event that the cluster has accepted the attempt's job: once for each attempt."""
-    return JobSubmitted(
-        event_id=run_event_id(run_id, "job.submitted", assignment.attempt_id),
-        run_id=run_id,
-        at=at,
-        job=assignment.job,
-        kind=kind,
     )
 
 

@@ -34,7 +34,6 @@ class Pushed(Frozen):
 
     repository: str
     revision: str
-    pushed_at: datetime
 
 
 class Backup(Frozen):
@@ -87,8 +86,7 @@ def results_after(event: KeptEvent, *, passes: int) -> dict[str, object]:
         case ev.ExportEnded():
             return {"export": Export(ended_at=event.at, reason=event.reason)}
         case ev.ResultsPushed():
-            pushed = Pushed(**shared(event, Pushed), pushed_at=event.at)
-            return {"pushed": pushed, "not_pushed": ""}
+            return {"pushed": Pushed(**shared(event, Pushed)), "not_pushed": ""}
         case ev.ResultsNotPushed():
             return {"not_pushed": event.reason}
         case _:

@@ -5,15 +5,12 @@ nothing, because whoever may tag may write any. What a released cluster's record
 tag of this deployment, is deleted at once, and so is what AWS's own parts have made for it: its
 results were saved, or given up, before. Everything else is reported for people to delete, also all
 of a cluster that the table does not know, or cannot read.
-
-The logs of a released cluster's control plane, which somebody has switched on, are reported while
-they have no retention, and never deleted.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
@@ -55,8 +52,6 @@ class Orphans:
     left: tuple[Left, ...]
     deleted: tuple[Left, ...] = ()
     """Those whose deletion was requested now."""
-    logs: tuple[Left, ...] = ()
-    """Those of `left` that keep lines for ever, for somebody else."""
 
     @property
     def sentence(self) -> str:
@@ -71,16 +66,13 @@ class Orphans:
 
     @property
     def _next(self) -> str:
-        stays = [each for each in self.left if each not in (*self.deleted, *self.logs)]
-        said = [f"give {each} a retention, or delete it" for each in self.logs]
+        stays = [each for each in self.left if each not in self.deleted]
         if stays and self.standing is Standing.RELEASED:
             names = ", ".join(map(str, stays))
-            said = [f"no record explains {names}: delete it, or remove its tags", *said]
-        elif stays:
-            said = ["nothing of it was deleted: delete it, or repair the table", *said]
-        elif self.deleted and said:
-            said = ["deletion of the rest was requested", *said]
-        return "; ".join(said) or "its deletion was requested"
+            return f"no record explains {names}: delete it, or remove its tags"
+        if stays:
+            return "nothing of it was deleted: delete it, or repair the table"
+        return "its deletion was requested"
 
 
 def find_orphans(services: Services) -> list[Orphans]:
@@ -88,15 +80,14 @@ def find_orphans(services: Services) -> list[Orphans]:
 
     One cluster that cannot be looked at does not keep the others from it.
     """
-    logs = _logs_kept_for_ever(services)
-    of_clusters: dict[ClusterId, list[Tagged]] = {cluster_id: [] for cluster_id in logs}
+    of_clusters: dict[ClusterId, list[Tagged]] = {}
     for each in services.tagged.list_all():
         of_clusters.setdefault(each.cluster_id, []).append(each)
     found = []
     for cluster_id, tagged in of_clusters.items():
         with bound({"cluster_id": cluster_id}):
             try:
-                orphans = _look_at(services, cluster_id, tagged, logs.get(cluster_id))
+                orphans = _look_at(services, cluster_id, tagged)
             except StationmasterError:
                 logger.exception(NOT_HELPED, extra={"subject": cluster_id})
                 continue
@@ -106,18 +97,7 @@ def find_orphans(services: Services) -> list[Orphans]:
     return found
 
 
-def _logs_kept_for_ever(services: Services) -> Mapping[ClusterId, Left]:
-    """List logs of control planes without a retention; none where they cannot be listed now."""
-    try:
-        return services.log_groups.kept_for_ever()
-    except StationmasterError:
-        logger.exception(NOT_HELPED, extra={"subject": "log groups of control planes"})
-        return {}
-
-
-def _look_at(
-    services: Services, cluster_id: ClusterId, tagged: Sequence[Tagged], logs: Left | None
-) -> Orphans | None:
+def _look_at(services: Services, cluster_id: ClusterId, tagged: Sequence[Tagged]) -> Orphans | None:
     deployment = services.settings.deployment
     makers = {each.deployment for each in tagged if each.deployment}
     if makers and deployment not in makers:
@@ -125,13 +105,11 @@ def _look_at(
     standing, cluster = _standing(services, cluster_id)
     if standing is Standing.OPEN:
         return None  # its own teardown sees to it
-    # Of a cluster that the table does not know, another deployment may have been the maker.
-    kept = (logs,) if logs is not None and cluster is not None else ()
-    left = left_in_account(services, cluster_id) if tagged else []
-    if not left and not kept:
+    left = left_in_account(services, cluster_id)
+    if not left:
         services.orphans.forget(cluster_id)
         return None  # the tagging API has not heard of its end
-    found = Orphans(cluster_id, standing, (*left, *kept), logs=kept)
+    found = Orphans(cluster_id, standing, tuple(left))
     services.orphans.seen(cluster_id, finding=found.finding, now=services.now())
     deletable = [
         each

@@ -12,10 +12,9 @@ from typing import Final
 
 from stationmaster.domain.errors import PermanentError, TransientError
 from stationmaster.domain.names import SYSTEM_NODE_GROUP, TRAINING_NODE_GROUP
-from stationmaster.domain.reactions.ending import ExplainSilence
 from stationmaster.domain.reactions.run import POLICY, Reactions, decide
 from stationmaster.domain.reactions.seen import SilenceExplained
-from stationmaster.domain.reactions.workflow import WorkflowEnds
+from stationmaster.domain.reactions.workflow import Do, WorkflowEnds
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.inspection import live_cluster
@@ -64,7 +63,7 @@ def find_lost_capacity(services: Services, run: Run) -> str | None:
 def end_of(services: Services, run: Run, error: Mapping[str, str] | None) -> Reactions:
     """Decide how the run ends; `error` is what Step Functions caught, None after success."""
     reactions = decide(run, WorkflowEnds(services.now(), parse_caught(error)), POLICY)
-    if ExplainSilence() not in reactions:
+    if Do.EXPLAIN_SILENCE not in reactions:
         return reactions
     return decide(run, SilenceExplained(*explain_silence(services, run)), POLICY)
 
