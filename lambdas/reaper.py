@@ -7,8 +7,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 from lambdas.step import services
 from stationmaster.invocations import guarded, send_figures
 from stationmaster.steps.parts.orphans import find_orphans
-from stationmaster.steps.reap import Open, list_open, reap
-from stationmaster.steps.take_census import take_census
+from stationmaster.steps.reap import Open, list_open, reap, take_census
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> list[str]:

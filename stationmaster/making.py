@@ -35,11 +35,6 @@ def of(*names: str) -> Make:
     return lambda services, kind: kind(services.settings, *map(services.client, names))
 
 
-def bare(name: str) -> Make:
-    """Return what makes a part with the client of one AWS service alone."""
-    return lambda services, kind: kind(services.client(name))
-
-
 def quick(*names: str) -> Make:
     """Return what makes a part that is asked quickly: for a command that a person waits for."""
     return lambda services, kind: kind(services.settings, *map(services.quick_client, names))

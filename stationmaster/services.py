@@ -19,7 +19,7 @@ from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.names import NAMESPACE, own_namespace
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.events import run_event_id
-from stationmaster.making import bare, of, part, quick, rows
+from stationmaster.making import of, part, quick, rows
 from stationmaster.settings import Settings, read_rules
 
 if TYPE_CHECKING:
@@ -132,11 +132,11 @@ class Services:
     """Who may talk to a cluster."""
     pod_identities: PodIdentities = part("pod_identities.PodIdentities", of("eks"))
     """AWS roles of pods."""
-    scaling_groups: ScalingGroups = part("scaling_groups.ScalingGroups", bare("autoscaling"))
+    scaling_groups: ScalingGroups = part("scaling_groups.ScalingGroups", of("autoscaling"))
     """The Auto Scaling groups of node groups."""
     metrics_logs: MetricsLogs = part("log_groups.MetricsLogs", of("logs"))
     """Log groups of clusters whose metrics go to CloudWatch."""
-    log_groups: LogGroups = part("log_groups.LogGroups", bare("logs"))
+    log_groups: LogGroups = part("log_groups.LogGroups", of("logs"))
     """Log groups that clusters have left."""
     schedules: Schedules = part("schedules.Schedules", of("scheduler"))
     """EventBridge Scheduler: the clocks of kept clusters."""
@@ -159,22 +159,17 @@ class Services:
     """How much of a file system is free."""
 
     security_groups: SecurityGroups = part("security_groups.SecurityGroups", of("ec2"))
-    subnets: Subnets = part(
-        "subnets.Subnets",
-        lambda our, kind: kind(our.client("ec2"), subnet_ids=our.settings.subnet_ids),
-    )
+    subnets: Subnets = part("subnets.Subnets", of("ec2"))
     """The zones that nodes may be in."""
     eks_security_groups: EksSecurityGroups = part(
-        "eks_security_groups.EksSecurityGroups", bare("ec2")
+        "eks_security_groups.EksSecurityGroups", of("ec2")
     )
     """EC2 security groups that EKS made."""
-    instances: Instances = part("instances.Instances", bare("ec2"))
+    instances: Instances = part("instances.Instances", of("ec2"))
     """EC2 instances, which EKS launched."""
-    volumes: Volumes = part("volumes.Volumes", bare("ec2"))
+    volumes: Volumes = part("volumes.Volumes", of("ec2"))
     """EBS volumes that instances left behind."""
-    network_interfaces: NetworkInterfaces = part(
-        "network_interfaces.NetworkInterfaces", bare("ec2")
-    )
+    network_interfaces: NetworkInterfaces = part("network_interfaces.NetworkInterfaces", of("ec2"))
     """EC2 network interfaces that nodes left behind."""
     launch_templates: LaunchTemplates = part("launch_templates.LaunchTemplates", of("ec2"))
     placement_groups: PlacementGroups = part("placement_groups.PlacementGroups", of("ec2"))
@@ -217,19 +212,9 @@ class Services:
     """What S3 holds for runs to train on; asked quickly."""
     workflows: Workflows = part("workflows.Workflows", of("stepfunctions"))
     """Step Functions."""
-    bus: EventBus = part(
-        "event_bus.EventBus", lambda our, kind: kind(our.settings.bus_name, our.client("events"))
-    )
+    bus: EventBus = part("event_bus.EventBus", of("events"))
     """EventBridge."""
-    secrets: Secrets = part(
-        "secrets.Secrets",
-        lambda our, kind: kind(
-            slack_secret_id=our.settings.slack_secret_id,
-            hugging_face_secret_id=our.settings.hugging_face_secret_id,
-            relay_secret_id=our.settings.relay_secret_id,
-            client=our.client("secretsmanager"),
-        ),
-    )
+    secrets: Secrets = part("secrets.Secrets", of("secretsmanager"))
     """Secrets Manager."""
 
     @cached_property

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from stationmaster.aws.calls import aws_call, ignoring_gone_or_busy
+from stationmaster.aws.calls import Adapter, aws_call, ignoring_gone_or_busy
 from stationmaster.aws.kinds import Actions
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.names import cluster_name
@@ -32,11 +32,10 @@ ACTIONS: Final = Actions(
 )
 
 
-class EksSecurityGroups:
+class EksSecurityGroups(Adapter):
     """Finds and deletes EKS's security groups of clusters; EKS creates them."""
 
-    def __init__(self, client: EC2Client) -> None:
-        self._client = client
+    _client: EC2Client
 
     def release(self, cluster_id: ClusterId, group_id: str) -> None:
         """Delete a group; one that is gone or in use is left to the next call."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from stationmaster.aws.calls import aws_call
+from stationmaster.aws.calls import Adapter, aws_call
 from stationmaster.domain.bus import CLUSTER_DRAINED_DETAIL_TYPE, EVENT_SOURCE
 from stationmaster.domain.errors import TransientError
 from stationmaster.domain.ids import ClusterId
@@ -14,12 +14,10 @@ if TYPE_CHECKING:
     from mypy_boto3_events import EventBridgeClient
 
 
-class EventBus:
+class EventBus(Adapter):
     """Puts events on the product's bus."""
 
-    def __init__(self, bus_name: str, client: EventBridgeClient) -> None:
-        self._bus_name = bus_name
-        self._client = client
+    _client: EventBridgeClient
 
     def cluster_drained(self, cluster_id: ClusterId) -> None:
         """Announce that a cluster has no lease any more, which starts its teardown; twice is
@@ -35,7 +33,7 @@ class EventBus:
                         "Source": EVENT_SOURCE,
                         "DetailType": CLUSTER_DRAINED_DETAIL_TYPE,
                         "Detail": json.dumps({"cluster_id": cluster_id}),
-                        "EventBusName": self._bus_name,
+                        "EventBusName": self._settings.bus_name,
                     }
                 ]
             )

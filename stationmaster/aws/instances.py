@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from stationmaster.aws.calls import ignoring_gone_or_busy, listed
+from stationmaster.aws.calls import Adapter, ignoring_gone_or_busy, listed
 from stationmaster.aws.kinds import Actions
 from stationmaster.aws.tags import by_cluster
 from stationmaster.domain.ids import ClusterId
@@ -28,11 +28,10 @@ _GONE: Final = "InvalidInstanceID.NotFound"
 _THERE: Final = ("pending", "running", "stopping", "stopped")
 
 
-class Instances:
+class Instances(Adapter):
     """Finds and terminates instances of clusters; EKS launches them."""
 
-    def __init__(self, client: EC2Client) -> None:
-        self._client = client
+    _client: EC2Client
 
     def release(self, cluster_id: ClusterId, instance_id: str) -> None:
         """Terminate an instance; one that is gone is fine."""

@@ -6,7 +6,7 @@ CloudWatch. Source: CloudWatch Logs API reference, DeleteLogGroup.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from stationmaster.aws.calls import (
     Adapter,
@@ -50,11 +50,8 @@ class MetricsLogs(Adapter):
             self._client.put_retention_policy(logGroupName=name, retentionInDays=_DAYS)
 
 
-class LogGroups:
+class LogGroups(Adapter):
     """Finds log groups of clusters, and deletes those that the product made."""
-
-    def __init__(self, client: Any) -> None:
-        self._client = client
 
     def release(self, cluster_id: ClusterId, name: str) -> None:
         """Delete a group with its lines; nothing happens where it is gone."""
@@ -64,7 +61,7 @@ class LogGroups:
     def left(self, cluster_id: ClusterId) -> list[Left]:
         """List the group of the cluster's metrics."""
         name, what = metrics_log_group(cluster_id), f"listing log groups of {cluster_id}"
-        operation = ("describe_log_groups", "logGroups", what)
-        found = listed(self._client, *operation, logGroupNamePrefix=name)
+        prefix = {"logGroupNamePrefix": name}
+        found = listed(self._client, "describe_log_groups", "logGroups", what, **prefix)
         is_there = any(each["logGroupName"] == name for each in found)
         return [Left(ResourceKind.LOG_GROUP, name, name)] if is_there else []

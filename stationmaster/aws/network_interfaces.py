@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from stationmaster.aws.calls import ignoring_gone_or_busy, listed
+from stationmaster.aws.calls import Adapter, ignoring_gone_or_busy, listed
 from stationmaster.aws.kinds import Actions
 from stationmaster.aws.tags import by_cluster
 from stationmaster.domain.ids import ClusterId
@@ -38,11 +38,10 @@ _GONE: Final = "InvalidNetworkInterfaceID.NotFound"
 _BUSY: Final = ("InvalidNetworkInterface.InUse", "InvalidParameterValue")
 
 
-class NetworkInterfaces:
+class NetworkInterfaces(Adapter):
     """Finds and deletes network interfaces of clusters; the CNI creates them."""
 
-    def __init__(self, client: EC2Client) -> None:
-        self._client = client
+    _client: EC2Client
 
     def release(self, cluster_id: ClusterId, interface_id: str) -> None:
         """Delete an interface; one that is gone or in use is left to the next call."""

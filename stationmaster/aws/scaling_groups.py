@@ -19,7 +19,7 @@ from datetime import datetime
 from itertools import takewhile
 from typing import Any, Final
 
-from stationmaster.aws.calls import AwsConflict, aws_call, ignoring_gone_or_busy
+from stationmaster.aws.calls import Adapter, AwsConflict, aws_call, ignoring_gone_or_busy
 from stationmaster.aws.node_groups import NodeGroup
 
 SCALING_ACTIONS: Final = ("autoscaling:DescribeScalingActivities",)
@@ -33,11 +33,8 @@ _FAILED: Final = "Failed"
 _ENDED: Final = (_FAILED, "Successful")
 
 
-class ScalingGroups:
+class ScalingGroups(Adapter):
     """Reads the attempts of Auto Scaling groups to launch instances, and replaces instances."""
-
-    def __init__(self, client: Any) -> None:
-        self._client = client
 
     def add_to(self, found: NodeGroup, *, since: datetime | None = None) -> NodeGroup:
         """Add to the node group why its newest attempts failed, where none has succeeded since.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from pydantic import BaseModel, Field, SecretStr, ValidationError
 
-from stationmaster.aws.calls import AwsNotFound, aws_call
+from stationmaster.aws.calls import Adapter, AwsNotFound, aws_call
 from stationmaster.domain.bus import relay_key
 from stationmaster.domain.errors import PermanentError
 from stationmaster.domain.frozen import Frozen
@@ -85,23 +85,12 @@ class RelayCredentials(Frozen):
 Fields = TypeVar("Fields", bound=BaseModel)
 
 
-class Secrets:
+class Secrets(Adapter):
     """Reads secrets, once for each warm function."""
 
-    def __init__(
-        self,
-        *,
-        slack_secret_id: str,
-        hugging_face_secret_id: str,
-        relay_secret_id: str,
-        client: SecretsManagerClient,
-    ) -> None:
-        self._slack_secret_id = slack_secret_id
-        self._hugging_face_secret_id = hugging_face_secret_id
-        self._relay_secret_id = relay_secret_id
-        self._client = client
-        self._slack: SlackCredentials | None = None
-        self._relay: RelayCredentials | None = None
+    _client: SecretsManagerClient
+    _slack: SlackCredentials | None = None
+    _relay: RelayCredentials | None = None
 
     def slack(self) -> SlackCredentials:
         """Read the Slack app's bot token and signing secret.
@@ -110,7 +99,7 @@ class Secrets:
             PermanentError: the secret is missing or is not the JSON that is expected.
         """
         if self._slack is None:
-            self._slack = self._read(self._slack_secret_id, SlackCredentials)
+            self._slack = self._read(self._settings.slack_secret_id, SlackCredentials)
         return self._slack
 
     def reload_bot_token(self, team: str = "") -> str:
@@ -131,7 +120,7 @@ class Secrets:
             PermanentError, TransientError: it is not written.
         """
         with aws_call("keeping a bot token"):
-            secret_id = self._slack_secret_id
+            secret_id = self._settings.slack_secret_id
             fields = json.loads(self._client.get_secret_value(SecretId=secret_id)["SecretString"])
             (fields.setdefault("teams", {}).setdefault(team, {}) if team else fields).update(new)
             if len(fields.get("teams", ())) > MOST_TEAMS:
@@ -147,10 +136,11 @@ class Secrets:
         Raises:
             PermanentError: the secret is missing or is not the JSON that is expected.
         """
-        if not self._hugging_face_secret_id:
+        if not self._settings.hugging_face_secret_id:
             return None
         try:
-            token = self._read(self._hugging_face_secret_id, HuggingFaceCredentials).token
+            secret_id = self._settings.hugging_face_secret_id
+            token = self._read(secret_id, HuggingFaceCredentials).token
         except _NotFilledIn:
             return None
         return token if token.get_secret_value() else None
@@ -162,7 +152,7 @@ class Secrets:
             PermanentError: the secret is missing or is not the JSON that is expected.
         """
         if self._relay is None:
-            self._relay = self._read(self._relay_secret_id, RelayCredentials)
+            self._relay = self._read(self._settings.relay_secret_id, RelayCredentials)
         return relay_key(self._relay.key, run_id)
 
     def _read(self, secret_id: str, fields: type[Fields]) -> Fields:

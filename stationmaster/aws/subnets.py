@@ -5,23 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from stationmaster.aws.calls import aws_call
+from stationmaster.aws.calls import Adapter, aws_call
 from stationmaster.domain.errors import PermanentError
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client
 
 
-class Subnets:
+class Subnets(Adapter):
     """Reads in which zones nodes may be."""
 
-    def __init__(self, client: EC2Client, *, subnet_ids: Sequence[str]) -> None:
-        self._client = client
-        self._subnet_ids = subnet_ids
+    _client: EC2Client
 
     def zones(self) -> dict[str, str]:
         """Return the availability zone of each subnet for nodes, in the order of settings."""
-        return zones_of(self._client, self._subnet_ids)
+        return zones_of(self._client, self._settings.subnet_ids)
 
     def zones_offering(self, instance_type: str) -> set[str]:
         """List the region's zones in which EC2 offers an instance type at all."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from stationmaster.aws.calls import ignoring_gone_or_busy, listed
+from stationmaster.aws.calls import Adapter, ignoring_gone_or_busy, listed
 from stationmaster.aws.kinds import Actions
 from stationmaster.aws.tags import by_cluster
 from stationmaster.domain.ids import ClusterId
@@ -23,11 +23,10 @@ _GONE: Final = "InvalidVolume.NotFound"
 _BUSY: Final = ("VolumeInUse", "IncorrectState")
 
 
-class Volumes:
+class Volumes(Adapter):
     """Finds and deletes volumes of clusters; EC2 makes them with the instances."""
 
-    def __init__(self, client: EC2Client) -> None:
-        self._client = client
+    _client: EC2Client
 
     def release(self, cluster_id: ClusterId, volume_id: str) -> None:
         """Delete a volume; one that is gone or attached is left to the next call."""

@@ -24,7 +24,7 @@ from stationmaster.domain.run.events import AttemptStarted
 from stationmaster.services import Services
 from stationmaster.steps.keep_clock import look_at_clock
 from stationmaster.steps.parts.records import change_phases, mirror_phase
-from stationmaster.steps.parts.stops import raise_if_stopped
+from stationmaster.steps.parts.stops import raise_if_stopped, wanted_run
 from stationmaster.steps.release_lease import release_lease
 from stationmaster.waiting import settle_cluster_wait
 
@@ -45,8 +45,7 @@ def acquire_cluster(services: Services, run_id: RunId, *, task_token: str) -> No
         RunStopped: someone asked to stop, or the run has ended meanwhile.
     """
     services.runs.save_task_token(run_id, Wait.CLUSTER, task_token)
-    run = services.runs.load(run_id)
-    raise_if_stopped(run)
+    run = wanted_run(services, run_id)
     attempt = _begin_attempt(services, run)
     cluster = _ask_for_nodes(services, run, attempt)
     if cluster.spec.window is not None:

@@ -10,10 +10,9 @@ from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.errors import IllegalTransition
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.reactions.cluster import GoBack, decide
-from stationmaster.domain.reactions.workflow import Caught, WorkflowEnds
+from stationmaster.domain.reactions.workflow import Caught, WorkflowEnds, parse_caught
 from stationmaster.services import Services
 from stationmaster.steps.conclude_run import Conclusion
-from stationmaster.steps.parts.caught_errors import parse_caught
 from stationmaster.steps.parts.records import change_cluster_phases
 
 

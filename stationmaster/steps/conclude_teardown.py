@@ -10,9 +10,8 @@ from stationmaster.domain.cluster.events import TeardownCompleted, TeardownFaile
 from stationmaster.domain.errors import PermanentError, TransientError
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.reactions.cluster import FailTeardown, TeardownEnds, decide
-from stationmaster.domain.reactions.workflow import Caught, Do
+from stationmaster.domain.reactions.workflow import Caught, Do, parse_caught
 from stationmaster.services import Services
-from stationmaster.steps.parts.caught_errors import parse_caught
 from stationmaster.steps.parts.leftovers import find_left
 
 logger = logging.getLogger(__name__)

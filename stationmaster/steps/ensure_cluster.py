@@ -34,7 +34,7 @@ from stationmaster.steps.parts.records import (
     resource_created,
     resource_seen,
 )
-from stationmaster.steps.parts.stops import raise_if_unwanted
+from stationmaster.steps.parts.stops import wanted_cluster
 
 
 def ensure_cluster(services: Services, cluster_id: ClusterId) -> StepResult:
@@ -46,8 +46,7 @@ def ensure_cluster(services: Services, cluster_id: ClusterId) -> StepResult:
         StepTimedOut: it is not active in time.
         ClusterDrained: nobody leases the cluster any more.
     """
-    cluster = services.cluster_states.load(cluster_id)
-    raise_if_unwanted(cluster)
+    cluster = wanted_cluster(services, cluster_id)
     if cluster.spec.eks_name:
         return ensure_in_existing(services, cluster)
     name = cluster_name(cluster_id)

@@ -22,7 +22,7 @@ from stationmaster.steps.parts.records import (
     resource_seen,
     resources_deleted,
 )
-from stationmaster.steps.parts.stops import raise_if_unwanted
+from stationmaster.steps.parts.stops import wanted_cluster
 from stationmaster.steps.parts.zones import (
     is_free,
     may_change_zone,
@@ -53,8 +53,7 @@ def ensure_file_system(services: Services, cluster_id: ClusterId) -> StepResult:
         ZoneChanged: the nodes were there, and are to be made in another zone.
         ClusterDrained: nobody leases the cluster any more.
     """
-    cluster = services.cluster_states.load(cluster_id)
-    raise_if_unwanted(cluster)
+    cluster = wanted_cluster(services, cluster_id)
     if existing_of(services, cluster) is not None:
         return READY
     number = len(cluster.given_up_zones) + 1

@@ -22,7 +22,7 @@ from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.parts.admission import why_queued
 from stationmaster.steps.parts.failure_reasons import why_failed
 from stationmaster.steps.parts.records import check_time, enter_phase
-from stationmaster.steps.parts.stops import raise_if_stopped
+from stationmaster.steps.parts.stops import wanted_run
 
 _UP: Final = frozenset({"Running", "Succeeded"})
 
@@ -41,8 +41,7 @@ def ensure_job_started(services: Services, run_id: RunId) -> StepResult:
         TrainingFailed: the job of the product's trainer has failed already.
         RunStopped: someone asked to stop.
     """
-    run = services.runs.load(run_id)
-    raise_if_stopped(run)
+    run = wanted_run(services, run_id)
     gateway = services.kubernetes(cluster_of(run))
     job = gateway.job(run.job)
     if job is None:

@@ -38,7 +38,7 @@ from stationmaster.steps.parts.records import (
     resource_created,
     resource_seen,
 )
-from stationmaster.steps.parts.stops import raise_if_unwanted
+from stationmaster.steps.parts.stops import wanted_cluster
 from stationmaster.steps.parts.zones import (
     is_in_left_zone,
     leave_zone,
@@ -72,8 +72,7 @@ def ensure_node_group(services: Services, cluster_id: ClusterId, *, node_group: 
         StepTimedOut: it is not active in time.
         ClusterDrained: nobody leases the cluster any more.
     """
-    cluster = services.cluster_states.load(cluster_id)
-    raise_if_unwanted(cluster)
+    cluster = wanted_cluster(services, cluster_id)
     if cluster.spec.eks_name:
         if node_group == TRAINING_NODE_GROUP and is_settling(cluster):
             settle_for_existing(services, cluster)

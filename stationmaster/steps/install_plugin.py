@@ -12,7 +12,7 @@ from stationmaster.services import Services
 from stationmaster.steps import READY, StepResult
 from stationmaster.steps.parts.exit_from_existing import taken_out_when_late
 from stationmaster.steps.parts.records import check_time, of_pass
-from stationmaster.steps.parts.stops import raise_if_unwanted
+from stationmaster.steps.parts.stops import wanted_cluster
 
 
 def install_plugin(services: Services, cluster_id: ClusterId, *, plugin: str) -> StepResult:
@@ -23,8 +23,7 @@ def install_plugin(services: Services, cluster_id: ClusterId, *, plugin: str) ->
         ResourceFailed: EKS could not install an add-on.
         ClusterDrained: nobody leases the cluster any more.
     """
-    cluster = services.cluster_states.load(cluster_id)
-    raise_if_unwanted(cluster)
+    cluster = wanted_cluster(services, cluster_id)
     if plugin in cluster.plugins:
         return READY
     finding = _ensure(live_cluster(services, cluster), cluster.run_id, get_plugin(plugin))

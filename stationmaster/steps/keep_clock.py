@@ -13,10 +13,16 @@ from stationmaster.domain.cluster.events import ClusterEvent, KeepEnded, KeepEnd
 from stationmaster.domain.cluster.spec import Window
 from stationmaster.domain.durations import moment
 from stationmaster.domain.ids import ClusterId
-from stationmaster.domain.reactions.cluster import EndKeep, TimeReached, WarnKeep, decide
+from stationmaster.domain.reactions.cluster import (
+    EndKeep,
+    StopUsers,
+    TimeReached,
+    WarnKeep,
+    WarnUsers,
+    decide,
+)
 from stationmaster.domain.reactions.run import POLICY
 from stationmaster.domain.reactions.run import decide as decide_run
-from stationmaster.domain.reactions.window import StopUsers, WarnUsers
 from stationmaster.domain.reactions.workflow import Do
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import CapacityEnding, RunPhase, StopRequested

@@ -8,14 +8,13 @@ from collections.abc import Mapping
 from stationmaster.domain.errors import PermanentError, TransientError
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.reactions.run import POLICY, decide
-from stationmaster.domain.reactions.workflow import WorkflowFailed
+from stationmaster.domain.reactions.workflow import WorkflowFailed, parse_caught
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.jobs import save
 from stationmaster.jobs.live_run import LiveRun
 from stationmaster.saving_reactions import results_unsaved
 from stationmaster.services import Services
-from stationmaster.steps.parts.caught_errors import parse_caught
 from stationmaster.steps.parts.job_driver import remove
 from stationmaster.steps.parts.records import change_phases
 

@@ -10,7 +10,7 @@ from stationmaster.domain.ids import ClusterId
 from stationmaster.services import Services
 from stationmaster.steps.parts.first_looks import look_before_cluster
 from stationmaster.steps.parts.records import enter_cluster_phase, mirror_phase
-from stationmaster.steps.parts.stops import raise_if_unwanted
+from stationmaster.steps.parts.stops import wanted_cluster
 
 
 class ClusterPreparation(TypedDict):
@@ -33,8 +33,7 @@ def prepare_cluster(
         ClusterDrained: nobody leases it any more.
         PreflightFailed: the account lacks what the cluster needs; nothing was made.
     """
-    cluster = services.cluster_states.load(cluster_id)
-    raise_if_unwanted(cluster)
+    cluster = wanted_cluster(services, cluster_id)
     cluster = look_before_cluster(services, cluster)
     cluster = enter_cluster_phase(services, cluster, ClusterPhase.PROVISIONING)
     mirror_phase(services, cluster)

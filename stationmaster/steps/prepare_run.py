@@ -13,7 +13,7 @@ from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.request import TrainingRequest
 from stationmaster.services import Services
 from stationmaster.steps.parts.first_looks import look_before_run
-from stationmaster.steps.parts.stops import raise_if_stopped
+from stationmaster.steps.parts.stops import wanted_run
 
 # How long the workflow waits for its job before it gives the run up: the last guard of all, behind
 # the relay, its heartbeat and people. Estimates may be off by two, and recoveries repeat steps.
@@ -47,8 +47,7 @@ def prepare_run(services: Services, run_id: RunId) -> Preparation:
         RunStopped: someone asked to stop.
         PreflightFailed: the account lacks what the run needs; nothing was made.
     """
-    run = services.runs.load(run_id)
-    raise_if_stopped(run)
+    run = wanted_run(services, run_id)
     run = look_before_run(services, run)
     request = run.request
     return {

@@ -12,6 +12,7 @@ from stationmaster.aws.delivery_store import of_run
 from stationmaster.aws.workflows import pass_name, train_name
 from stationmaster.cluster_upkeep import follow_up, set_clock, start_pass
 from stationmaster.deciding import look_at_approval
+from stationmaster.domain.census import Census, count
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.errors import PermanentError, StationmasterError
 from stationmaster.domain.ids import RunId
@@ -75,6 +76,18 @@ def reap(services: Services, found: Open | None = None) -> list[str]:
         if _is_helped("cluster_id", cluster.cluster_id, partial(_help_cluster, services, cluster))
     ]
     return list(dict.fromkeys([*runs, *clusters]))
+
+
+def take_census(services: Services, found: Open, *, num_helped: int, num_orphans: int) -> Census:
+    """Count what is open, by what the table says; what could not be listed is asked for again."""
+    runs, clusters = found.runs, found.clusters
+    return count(
+        services.runs.list_open() if runs is None else runs,
+        services.cluster_states.list_open() if clusters is None else clusters,
+        num_helped=num_helped,
+        num_orphans=num_orphans,
+        now=services.now(),
+    )
 
 
 def _listed(what: str, list_all: Callable[[], list[T]]) -> list[T] | None:

@@ -16,7 +16,7 @@ from stationmaster.domain.errors import (
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.reactions.run import POLICY, decide
 from stationmaster.domain.reactions.seen import CapacityLost, RelayHeard
-from stationmaster.domain.reactions.workflow import Do, EndWait, WorkflowFailed
+from stationmaster.domain.reactions.workflow import Do, EndWait, WorkflowFailed, sentence_of
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunEvent, RunPhase
 from stationmaster.jobs.push import give_up_push
@@ -26,7 +26,6 @@ from stationmaster.services import Services
 from stationmaster.steps.conclude_cluster import fail_cluster
 from stationmaster.steps.conclude_teardown import fail_teardown
 from stationmaster.steps.parts.backups import back_up
-from stationmaster.steps.parts.caught_errors import sentence_of
 from stationmaster.steps.parts.job_restarts import restart_job
 from stationmaster.steps.parts.records import change_phases
 from stationmaster.steps.parts.silence import find_lost_capacity

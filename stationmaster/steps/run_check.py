@@ -35,7 +35,7 @@ from stationmaster.steps.parts.node_replacements import (
 )
 from stationmaster.steps.parts.records import enter_cluster_phase, mirror_phase, of_pass
 from stationmaster.steps.parts.removal import remove_labelled_jobs
-from stationmaster.steps.parts.stops import raise_if_unwanted
+from stationmaster.steps.parts.stops import wanted_cluster
 
 
 def run_check(services: Services, cluster_id: ClusterId, *, check: str) -> StepResult:
@@ -46,8 +46,7 @@ def run_check(services: Services, cluster_id: ClusterId, *, check: str) -> StepR
         CheckFailed: with the figures seen and expected.
         ClusterDrained: nobody leases the cluster any more.
     """
-    cluster = services.cluster_states.load(cluster_id)
-    raise_if_unwanted(cluster)
+    cluster = wanted_cluster(services, cluster_id)
     raise_if_replacing(cluster)
     cluster = enter_cluster_phase(services, cluster, ClusterPhase.VALIDATING)
     mirror_phase(services, cluster)

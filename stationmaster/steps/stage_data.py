@@ -22,10 +22,10 @@ from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.parts.admission import refuse_missing
 from stationmaster.steps.parts.job_driver import carry_out
-from stationmaster.steps.parts.leased_nodes import place_attempt
 from stationmaster.steps.parts.records import (
     check_provisioning,
     enter_phase,
+    place_attempt,
     request_resource,
     requested_at,
     resource_created,
@@ -33,7 +33,7 @@ from stationmaster.steps.parts.records import (
     resource_seen,
 )
 from stationmaster.steps.parts.results_access import ensure_access
-from stationmaster.steps.parts.stops import raise_if_stopped
+from stationmaster.steps.parts.stops import wanted_run
 
 
 def stage_data(services: Services, run_id: RunId) -> StepResult:
@@ -45,8 +45,7 @@ def stage_data(services: Services, run_id: RunId) -> StepResult:
         TransientError: the file system is not there.
         RunStopped: someone asked to stop.
     """
-    run = services.runs.load(run_id)
-    raise_if_stopped(run)
+    run = wanted_run(services, run_id)
     live = LiveRun(services, place_attempt(services, run))
     job = next_staging(live)
     if job is None:

@@ -16,11 +16,10 @@ from stationmaster.services import Services
 from stationmaster.steps import READY, StepResult
 from stationmaster.steps.parts.admission import refuse_missing, render_queue
 from stationmaster.steps.parts.exit_from_existing import taken_out_when_late
-from stationmaster.steps.parts.leased_nodes import place_attempt
-from stationmaster.steps.parts.records import enter_phase
+from stationmaster.steps.parts.records import enter_phase, place_attempt
 from stationmaster.steps.parts.removal import remove_attendants, remove_jobs
 from stationmaster.steps.parts.results_access import ensure_access
-from stationmaster.steps.parts.stops import raise_if_stopped
+from stationmaster.steps.parts.stops import raise_if_stopped, wanted_run
 
 
 def submit_job(services: Services, run_id: RunId) -> StepResult:
@@ -35,8 +34,7 @@ def submit_job(services: Services, run_id: RunId) -> StepResult:
         JobNotStarted: the cluster has no such queue or priority class.
         RunStopped: someone asked to stop, or the run has ended meanwhile; nothing of it stays.
     """
-    run = services.runs.load(run_id)
-    raise_if_stopped(run)
+    run = wanted_run(services, run_id)
     run = place_attempt(services, run)
     run = enter_phase(services, run, RunPhase.SUBMITTING)
     attempt = attempt_of(run)

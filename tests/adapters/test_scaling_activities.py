@@ -36,7 +36,7 @@ def activity(status: str, at: int, why: str = FULL) -> dict[str, Any]:
 def looked_at(*activities: dict[str, Any], refusal: str = "", **group: Any) -> NodeGroup:
     made = {"name": "training", "status": "CREATING", "scaling_groups": ("eks-training-1",)}
     client = AutoScaling(list(activities), refusal)
-    return ScalingGroups(client).add_to(NodeGroup(**{**made, **group}))
+    return ScalingGroups(None, client).add_to(NodeGroup(**{**made, **group}))
 
 
 @pytest.mark.parametrize(

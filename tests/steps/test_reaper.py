@@ -20,12 +20,11 @@ from stationmaster.domain.run.events import RunPhase
 from stationmaster.invocations import logger
 from stationmaster.steps.begin_teardown import begin_teardown
 from stationmaster.steps.conclude_teardown import conclude_teardown
-from stationmaster.steps.reap import Open, list_open, reap
+from stationmaster.steps.reap import Open, list_open, reap, take_census
 from stationmaster.steps.release_cluster import release_cluster
 from stationmaster.steps.release_file_system import release_file_system
 from stationmaster.steps.release_node_group import release_node_group
 from stationmaster.steps.start_teardown import start_teardown
-from stationmaster.steps.take_census import take_census
 from stationmaster.steps.verify_released import verify_released
 from tests.support.aws_steps import Account
 from tests.support.kill_acts import finish, killed, later, of_cluster
@@ -198,17 +197,22 @@ def test_one_bad_item_does_not_keep_the_reaper_from_the_others(alone: Account, s
     assert running(alone) == {"teardown 1"}
 
 
+def census(account: Account, *, helped: int = 0) -> Census:
+    nothing_listed = Open(runs=None, clusters=None)
+    return take_census(account.services, nothing_listed, num_helped=helped, num_orphans=0)
+
+
 def test_what_was_requested_and_not_seen_gone_is_in_the_spend(alone: Account):
     alone.request()
-    before = take_census(alone.services, num_helped=0)
+    before = census(alone)
     node_group = {"kind": ResourceKind.NODE_GROUP, "name": "training"}
     alone.happen_to_cluster(
         cluster_events.ResourceRequested, **node_group, price_per_hour_usd=98.319
     )
 
-    during = take_census(alone.services, num_helped=2)
+    during = census(alone, helped=2)
     alone.happen_to_cluster(cluster_events.ResourceDeleted, **node_group)
-    after = take_census(alone.services, num_helped=0)
+    after = census(alone)
 
     assert (during.OpenClusters, during.Helped, during.StuckTeardowns) == (1, 2, 0)
     assert during.UsdPerHour == pytest.approx(before.UsdPerHour + 98.32)
@@ -218,17 +222,17 @@ def test_what_was_requested_and_not_seen_gone_is_in_the_spend(alone: Account):
 def test_teardown_that_gave_up_is_stuck(alone: Account):
     torn_down_in_vain(alone)
 
-    assert take_census(alone.services, num_helped=0).StuckTeardowns == 1
+    assert census(alone).StuckTeardowns == 1
 
 
 def test_teardown_that_takes_too_long_is_stuck(alone: Account):
     drained(alone)
     finish(alone, of_cluster(begin_teardown))
-    assert take_census(alone.services, num_helped=0).StuckTeardowns == 0
+    assert census(alone).StuckTeardowns == 0
 
     alone.late += LONGEST_TEARDOWN * 1.1
 
-    assert take_census(alone.services, num_helped=0).StuckTeardowns == 1
+    assert census(alone).StuckTeardowns == 1
 
 
 def test_census_counts_what_the_reaper_has_listed_and_lists_what_it_could_not(alone: Account):
@@ -236,9 +240,9 @@ def test_census_counts_what_the_reaper_has_listed_and_lists_what_it_could_not(al
     listed = list_open(alone.services)
     alone.aws.forget_calls()
 
-    counted = take_census(alone.services, listed, num_helped=0)
+    counted = take_census(alone.services, listed, num_helped=0, num_orphans=0)
     assert ("dynamodb", "Query") not in alone.aws.calls
-    missing = take_census(alone.services, Open(runs=None, clusters=None), num_helped=0)
+    missing = census(alone)
 
     assert ("dynamodb", "Query") in alone.aws.calls
     assert missing == counted

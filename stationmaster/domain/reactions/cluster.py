@@ -14,9 +14,9 @@ from stationmaster.domain.cluster import keeping
 from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
 from stationmaster.domain.cluster.events import ClusterEvent, ClusterPhase, cluster_event_id
 from stationmaster.domain.cluster.leases import Waiting
+from stationmaster.domain.cluster.spec import Window
 from stationmaster.domain.errors import ClusterDrained, ClusterFailed
 from stationmaster.domain.ids import RunId
-from stationmaster.domain.reactions.window import StopUsers, WarnUsers, of_window
 from stationmaster.domain.reactions.workflow import (
     GRACE,
     Caught,
@@ -146,6 +146,20 @@ class EndKeep:
 
 
 @dataclass(frozen=True, slots=True)
+class WarnUsers:
+    """Warn the runs on a capacity block when they will be stopped."""
+
+    window: Window
+
+
+@dataclass(frozen=True, slots=True)
+class StopUsers:
+    """Stop the runs on a capacity block, while its nodes can still write a checkpoint."""
+
+    window: Window
+
+
+@dataclass(frozen=True, slots=True)
 class FailTeardown:
     """Record that the teardown failed for now, with `reason` and what is left."""
 
@@ -186,7 +200,7 @@ def decide(cluster: Cluster, seen: Seen) -> Reactions:
         case LookedAfter() | TimeReached() | WorkflowFound() if keeping.is_unapproved(cluster):
             return ()
         case TimeReached(at=now):
-            return _of_keep(cluster, now) + of_window(cluster, now)
+            return _of_keep(cluster, now) + _of_window(cluster, now)
         case TeardownBegins() | ev.DeletionRequested():
             return _drain(cluster)
         case ev.ApprovalDecided():
@@ -294,6 +308,17 @@ def _of_keep(cluster: Cluster, now: datetime) -> Reactions:
         return (EndKeep(until),)
     knows = cluster.is_going_away or keeping.is_warned(cluster)
     return (WarnKeep(until),) if not knows and now >= keeping.warning_time(cluster) else ()
+
+
+def _of_window(cluster: Cluster, now: datetime) -> tuple[Do | WarnUsers | StopUsers, ...]:
+    """Return what the time of a capacity block asks for; carried out twice, it changes nothing."""
+    window = cluster.spec.window
+    if window is None or cluster.is_going_away or now < window.starts_at:
+        return ()
+    if now >= window.leave_at:
+        return (StopUsers(window),)
+    begins = (Do.START_WORKFLOW,) if cluster.phase is ClusterPhase.REQUESTED else ()
+    return (*begins, WarnUsers(window)) if now >= window.warn_at else begins
 
 
 def _end_of_work(cluster: Cluster) -> Reactions:

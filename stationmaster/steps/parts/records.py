@@ -32,7 +32,8 @@ from stationmaster.domain.reactions.run import POLICY
 from stationmaster.domain.reactions.seen import ClusterSeen
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.aggregate import Run
-from stationmaster.domain.run.events import PhaseChanged, RunPhase
+from stationmaster.domain.run.events import NodesLeased, PhaseChanged, RunPhase
+from stationmaster.jobs.live_run import attempt_of
 from stationmaster.services import ClusterStamp, Services
 from stationmaster.steps import NOT_READY, StepResult
 
@@ -117,6 +118,30 @@ def run_left(services: Services, cluster: Cluster, run_id: RunId) -> Cluster:
         **services.cluster_stamp(cluster.cluster_id, "lease.released", run_id, since), run_id=run_id
     )
     return services.cluster_states.record(cluster.cluster_id, [event])
+
+
+def place_attempt(services: Services, run: Run) -> Run:
+    """Place the run's attempt on as many nodes as it leases; written where they are fewer.
+
+    Every step that may be the first on a ready cluster calls it. A run on a fixed number of nodes
+    leases what it wished for.
+    """
+    if run.request.min_nodes is None:
+        return run
+    attempt = attempt_of(run)
+    cluster = services.cluster_states.load(attempt.cluster_id)
+    nodes = next((each.nodes for each in cluster.open_leases if each.run_id == run.run_id), None)
+    if nodes is None or nodes == attempt.placement.nodes:
+        return run
+    price = cluster.spec.price_per_hour_usd
+    share = nodes / cluster.spec.nodes if run.request.cluster_id is not None else 1
+    event = NodesLeased(
+        **services.run_stamp(run.run_id, "nodes.leased", attempt.attempt_id, nodes),
+        attempt_id=attempt.attempt_id,
+        nodes=nodes,
+        price_per_hour_usd=round(price * share, 2),
+    )
+    return services.runs.record(run.run_id, [event])
 
 
 def mirror_phase(services: Services, cluster: Cluster) -> None:

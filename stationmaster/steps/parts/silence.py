@@ -14,7 +14,7 @@ from stationmaster.domain.errors import PermanentError, TransientError
 from stationmaster.domain.names import SYSTEM_NODE_GROUP, TRAINING_NODE_GROUP
 from stationmaster.domain.reactions.run import POLICY, Reactions, decide
 from stationmaster.domain.reactions.seen import SilenceExplained
-from stationmaster.domain.reactions.workflow import Do, WorkflowEnds
+from stationmaster.domain.reactions.workflow import Do, WorkflowEnds, parse_caught
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.inspection import live_cluster
@@ -22,7 +22,6 @@ from stationmaster.jobs.live_run import cluster_of
 from stationmaster.kubernetes.views import PodView
 from stationmaster.rendering.metadata import run_labels
 from stationmaster.services import Services
-from stationmaster.steps.parts.caught_errors import parse_caught
 from stationmaster.steps.parts.failure_reasons import why_failed
 from stationmaster.steps.parts.records import resources_deleted
 
