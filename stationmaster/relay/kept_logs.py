@@ -2,7 +2,7 @@
 
 A pod that is deleted, or whose node is lost, takes its log with it. So each line goes to a file of
 the relay's own as it is read, and the file to the artifacts bucket once its pod has ended, where
-the saver finds it (`relay.saving.result`). A bucket that refuses, or is away, costs these logs and
+the saver finds it (`relay.save`). A bucket that refuses, or is away, costs these logs and
 nothing else.
 """
 

@@ -21,9 +21,9 @@ from stationmaster.domain.results import (
 )
 from stationmaster.local.aws import LocalAws
 from stationmaster.relay.cluster import ClusterUnreachable
+from stationmaster.relay.save import Saved, save_result
 from stationmaster.relay.saving.bucket import ResultsBucket
 from stationmaster.relay.saving.pod_logs import PodLog
-from stationmaster.relay.saving.result import Saved, save_result
 from stationmaster.relay.saving.sources import RunDirectory
 
 BUCKET: Final = "stationmaster-artifacts"

@@ -14,7 +14,7 @@ from stationmaster.domain.ids import RunId
 from stationmaster.domain.staged_data import StagedLine, StagingOrder
 from stationmaster.local.aws import LocalAws
 from stationmaster.relay.config import StagingConfig
-from stationmaster.relay.staging.data import stage
+from stationmaster.relay.stage import stage
 from stationmaster.relay.staging.source import SourceBucket
 
 BUCKET: Final = "research-data"

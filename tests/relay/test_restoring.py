@@ -16,9 +16,8 @@ from stationmaster.domain.restoring import RestoringOrder, ResumePoint
 from stationmaster.domain.results import MANIFEST_FILE, manifest_sha256, results_prefix
 from stationmaster.domain.staged_data import StagedLine, read_staging_line
 from stationmaster.relay.config import RestoringConfig
-from stationmaster.relay.restore import main
+from stationmaster.relay.restore import main, restore
 from stationmaster.relay.s3 import Refused
-from stationmaster.relay.staging.restoring import restore
 from stationmaster.relay.staging.source import OF_RESULTS, SourceBucket
 
 NEXT = RunId("tiny-llama-00000002")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from stationmaster.diagnosis.lint import lint
-from stationmaster.diagnosis.nccl.tables import TableReader
+from stationmaster.diagnosis.nccl.log import TableReader
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.names import NAMESPACE

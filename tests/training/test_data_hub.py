@@ -12,12 +12,12 @@ from stationmaster.domain.datasets import Preparation
 from stationmaster.domain.errors import BadParameter, PermanentError
 from training.data.corpus_lookup import find_corpus
 from training.data.hub_files import open_on_hub
-from training.data.preparing import prepare
 from training.data.rows import read_documents
 from training.data.shards import read_packed
 from training.data.streaming import StreamingSource
 from training.data.targets import Target, find_target_on_hub
 from training.data.token_work import TokenWork
+from training.prepare import prepare
 
 OLD, NEW = "a" * 40, "b" * 40
 CONFIGS = [

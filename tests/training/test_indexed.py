@@ -18,10 +18,9 @@ from stationmaster.domain.datasets import FILES, MANIFEST_FILE, Preparation
 from stationmaster.domain.errors import BadParameter, PermanentError
 from stationmaster.domain.staged_data import DataManifest, StagedLine, read_staging_line
 from training.data.indexed_work import IndexedWork
-from training.data.preparing import prepare
 from training.data.shares import Shares
 from training.data.targets import find_target
-from training.prepare import main
+from training.prepare import main, prepare
 
 COPIED = "copied"
 # Documents of 1 to 9 tokens in files that are parts of their own.

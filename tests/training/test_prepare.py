@@ -34,14 +34,13 @@ from stationmaster.domain.staged_data import (
 from training.data.corpus_lookup import find_corpus
 from training.data.imagenet import Size, check_size, read_classes
 from training.data.pack import DEFAULT_SHARD_TOKENS, make_plan, pack
-from training.data.preparing import ImageWork, prepare
 from training.data.shards import PackedData, read_packed
 from training.data.shares import Share, Shares
 from training.data.targets import Settings, find_target
 from training.data.token_work import TokenWork, split_into_parts
 from training.data.tokenizers import describe_tokenizer
 from training.files import write_json
-from training.prepare import main
+from training.prepare import ImageWork, main, prepare
 
 COPIED = "copied"
 CLASSES = ("n00000001", "n00000002")

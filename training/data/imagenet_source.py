@@ -1,6 +1,6 @@
 """ImageNet, however it lies in what was copied, becomes the class folders that image recipes read.
 
-Called by `training.data.preparing`. Understood are, at any depth,
+Called by `training.prepare`. Understood are, at any depth,
 
     train/CLASS/*.JPEG, val/CLASS/*.JPEG    used where they are
     val/*.JPEG                              sorted by what says which class each is of, see

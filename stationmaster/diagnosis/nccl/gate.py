@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
-from stationmaster.diagnosis.nccl.log import NcclLog
+from stationmaster.diagnosis.nccl.log import NcclLog, Table
 from stationmaster.diagnosis.nccl.machines import contradictions, machine_findings
 from stationmaster.diagnosis.nccl.report import Finding, Verdict, failure, worst_first
 from stationmaster.diagnosis.nccl.rows import Row
 from stationmaster.diagnosis.nccl.speed import correctness_findings, row_to_judge
-from stationmaster.diagnosis.nccl.tables import Table
 from stationmaster.diagnosis.nccl.transport import Kind, Transport
 from stationmaster.diagnosis.nccl.verdict import judge
 from stationmaster.domain.catalogue.instances import InstanceType

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from stationmaster.diagnosis.nccl.log import Table
 from stationmaster.diagnosis.nccl.operations import algorithm_gbps, bus_factor, ranks_of_factor
 from stationmaster.diagnosis.nccl.report import Finding, failure, warning
 from stationmaster.diagnosis.nccl.rows import Measured, Row
-from stationmaster.diagnosis.nccl.tables import Table
 from stationmaster.domain.catalogue.instances import InstanceType
 from stationmaster.domain.sizes import size_text
 

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from stationmaster.diagnosis.nccl.log import Table
 from stationmaster.diagnosis.nccl.report import Finding, Verdict, failure, passed, warning
 from stationmaster.diagnosis.nccl.rows import Row
-from stationmaster.diagnosis.nccl.tables import Table
 from stationmaster.domain.catalogue.instances import InstanceType
 from stationmaster.domain.catalogue.nccl_floors import (
     FLOORS_AS_OF,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from stationmaster.diagnosis.nccl.log import NcclLog
+from stationmaster.diagnosis.nccl.log import NcclLog, Table
 from stationmaster.diagnosis.nccl.machines import contradictions, machine_findings, ranks_of
 from stationmaster.diagnosis.nccl.network import network_findings
 from stationmaster.diagnosis.nccl.operations import OPERATIONS
@@ -34,7 +34,6 @@ from stationmaster.diagnosis.nccl.speed import (
     small_message_us,
     speed_findings,
 )
-from stationmaster.diagnosis.nccl.tables import Table
 from stationmaster.domain.catalogue.instances import InstanceType
 from stationmaster.domain.catalogue.nccl_floors import floor_for
 
