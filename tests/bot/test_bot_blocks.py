@@ -32,6 +32,7 @@ from run_blocks import (
 )
 
 from bot.blocks import answers, mrkdwn
+from bot.blocks.answers import preflight_findings
 from bot.blocks.approval import decision_taken
 from bot.blocks.card import run_card
 from bot.blocks.comparing import audit_list, month_cost, runs_compared, runs_differ
@@ -55,7 +56,7 @@ from stationmaster.domain.run.aggregate import new_run_id
 from stationmaster.domain.run.pods import Pod
 from stationmaster.domain.run.view import RunView
 from stationmaster.domain.sizes import counted
-from stationmaster.preflight.findings import unanswered
+from stationmaster.preflight.findings import Finding, Severity, unanswered
 from tests.support.plans import make_plan
 
 LOSS = st.floats(-1e12, 1e12)
@@ -316,3 +317,29 @@ def test_cost_of_emulated_machines_is_marked_wherever_it_is_shown():
 )
 def test_figure_is_written_as_a_person_reads_it(write, value, written):
     assert write(value) == written
+
+
+THERE = Finding(check="images", severity=Severity.INFO, message="the relay image is there")
+LACKS = Finding(
+    check="vcpu-quota",
+    severity=Severity.ERROR,
+    message='"P instances" allows 0 vCPUs',
+    remedy="ask for 384",
+)
+
+
+def test_answer_has_what_lacks_first_and_its_remedy() -> None:
+    content = preflight_findings([("the deployment", [THERE, LACKS]), ("/train x", [])])
+
+    assert content.text == "preflight: 1 thing lacking"
+    (section,) = content.blocks[1:]
+    lines = section["text"]["text"].splitlines()
+    assert lines[0] == "*the deployment*"
+    assert lines[1].endswith('`vcpu-quota` "P instances" allows 0 vCPUs; ask for 384')
+    assert lines[2].endswith("`images` the relay image is there")
+
+
+def test_answer_says_that_nothing_is_lacking() -> None:
+    assert preflight_findings([("the deployment", [THERE])]).text == "preflight: nothing is lacking"
+    unasked = preflight_findings([("the deployment", [THERE, unanswered("quota", "no answer")])])
+    assert unasked.text == "preflight: nothing is lacking, 1 question without an answer"
