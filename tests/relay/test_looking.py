@@ -17,10 +17,10 @@ from stationmaster.domain.datasets import AS_IT_IS, FOR_MEGATRON
 from stationmaster.domain.exit_codes import EXIT_MISUNDERSTOOD, EXIT_REFUSED
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.staged_data import LookingOrder, StagedLine, read_staging_line
+from stationmaster.relay import look as looking
 from stationmaster.relay.config import LookingConfig
 from stationmaster.relay.look import look, main
 from stationmaster.relay.s3 import Refused
-from stationmaster.relay.staging import looking
 from training.data import image_lists, shards, sources
 
 NOBODY = 65534

@@ -1,4 +1,4 @@
-"""What checks run in pods: a short training, collectives, node facts, the speed of a file system."""
+"""What checks run in pods: a training, collectives, facts of a node, the speed of a file system."""
 
 from __future__ import annotations
 

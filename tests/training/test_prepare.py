@@ -337,7 +337,7 @@ def test_packing_is_the_same_whoever_did_which_part(tmp_path: Path) -> None:
     # Another node has done the last part, and has begun to join.
     work = tokens(other)
     *_, last = work.shares()
-    Shares(work.target.directory / "shares", [last]).work(work.do)
+    Shares(work.target.directory / "shares", [last]).work(work.pack)
 
     first = prepare(tokens(one), processes=1, progress=ignore)
     second = prepare(work, processes=3, progress=ignore)
@@ -350,7 +350,7 @@ def test_join_that_was_killed_continues(tmp_path: Path) -> None:
     copy_in(tmp_path, TEXT)
     work = tokens(tmp_path)
     directory = work.target.directory
-    Shares(directory / "shares", work.shares()).work(work.do)
+    Shares(directory / "shares", work.shares()).work(work.pack)
     (directory / FILES).mkdir()
     (directory / "parts/00000/tokens-00000.bin").rename(directory / FILES / "tokens-00000.bin")
 
