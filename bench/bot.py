@@ -30,12 +30,11 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from bench.figures import Figure, percentile
-from stationmaster.aws import table
+from stationmaster.aws.table import table_definition
 from stationmaster.local.aws import (
     DeploymentSpec,
     InProcessRuntime,
     LocalAws,
-    TableSpec,
 )
 from stationmaster.local.slack.app_requests import sign
 from stationmaster.settings import Settings
@@ -130,12 +129,6 @@ class _SlackServer(ThreadingHTTPServer):
 @contextmanager
 def _account() -> Iterator[dict[str, str]]:
     """Give the environment of a function in an emulated account, for as long as the context."""
-    runs = TableSpec(
-        name="runs",
-        partition_key=table.PARTITION_KEY,
-        sort_key=table.SORT_KEY,
-        indexes=table.INDEXES,
-    )
     secret = json.dumps({"bot_token": "xoxb-bench", "signing_secret": _SECRET})
     with (
         tempfile.TemporaryDirectory(prefix="bench-aws-") as state,
@@ -145,7 +138,7 @@ def _account() -> Iterator[dict[str, str]]:
         Thread(target=slack.serve_forever, name="bench-slack", daemon=True).start()
         aws.deploy(
             DeploymentSpec(
-                tables=[runs],
+                tables=[table_definition("runs")],
                 secrets={"slack": secret},
                 state_machines={"train": json.dumps(_ENDS_AT_ONCE)},
             )

@@ -102,7 +102,7 @@ class ClusterBehindEks(AwsObserver):
         self, *, file_system_id: str, directory: str, files: Iterable[ImportedFile]
     ) -> None:
         """Write what a linked bucket holds, each file whole or not there at all."""
-        root = self._linked(file_system_id, directory)
+        root = self._file_systems / file_system_id / directory.strip("/")
         root.mkdir(parents=True, exist_ok=True)
         for file in files:
             target = root / file.path
@@ -110,10 +110,3 @@ class ClusterBehindEks(AwsObserver):
             partial = target.with_name(f".{target.name}.importing")
             partial.write_bytes(file.content)
             partial.replace(target)
-
-    def files_removed(self, *, file_system_id: str, directory: str) -> None:
-        """Delete the files where the association is deleted with them."""
-        shutil.rmtree(self._linked(file_system_id, directory), ignore_errors=True)
-
-    def _linked(self, file_system_id: str, directory: str) -> Path:
-        return self._file_systems / file_system_id / directory.strip("/")

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from lambdas import registry
-from stationmaster.aws import table
-from stationmaster.local.aws import (
-    DeploymentSpec,
-    FunctionSpec,
-    RuleSpec,
-    StreamSpec,
-    TableSpec,
-)
+from stationmaster.aws.table import table_definition
+from stationmaster.local.aws import DeploymentSpec, FunctionSpec, StreamSpec
 
 
 def product(
@@ -21,15 +16,7 @@ def product(
 ) -> DeploymentSpec:
     """Return what is deployed, by `lambdas.registry`; functions get their variables."""
     return DeploymentSpec(
-        tables=[
-            TableSpec(
-                name=deployment,
-                partition_key=table.PARTITION_KEY,
-                sort_key=table.SORT_KEY,
-                ttl_attribute=table.EXPIRES_AT,
-                indexes=table.INDEXES,
-            )
-        ],
+        tables=[table_definition(deployment)],
         buckets=[artifacts_bucket],
         buses=[deployment],
         schedule_groups=[deployment],
@@ -50,13 +37,7 @@ def product(
             name: (repository / path).read_text() for name, path in registry.MACHINES.items()
         },
         rules=[
-            RuleSpec(
-                name=rule.name,
-                event_pattern=rule.event_pattern,
-                bus=deployment if rule.bus == "product" else rule.bus,
-                function=rule.function,
-                dead_letters=_dead_letters(deployment, rule.function),
-            )
+            replace(rule, bus=deployment if rule.bus == "product" else rule.bus)
             for rule in registry.RULES
         ],
         schedules=registry.SCHEDULES,

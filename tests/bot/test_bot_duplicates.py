@@ -14,8 +14,8 @@ from recording_slack import RecordingSlack
 
 from bot import lambda_handler
 from bot.stream import read_batch
-from stationmaster.aws.table import INDEXES, PARTITION_KEY, SORT_KEY
-from stationmaster.local.aws import DeploymentSpec, LocalAws, TableSpec
+from stationmaster.aws.table import table_definition
+from stationmaster.local.aws import DeploymentSpec, LocalAws
 from stationmaster.services import Services
 from stationmaster.settings import Settings
 
@@ -28,18 +28,19 @@ def deployed(
     aws: LocalAws, slack: RecordingSlack, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Services]:
     """The bot's function on the local endpoint, which takes calls of many at once."""
-    keys = {"partition_key": PARTITION_KEY, "sort_key": SORT_KEY}
     secret = json.dumps({"bot_token": BOT_TOKEN, "signing_secret": SIGNING_SECRET})
-    table = TableSpec(name=f"runs-{random.random()}", **keys, indexes=INDEXES)
+    name = f"runs-{random.random()}"
     aws.deploy(
-        DeploymentSpec(tables=[table], secrets={table.name: secret}, state_machines={"train": ENDS})
+        DeploymentSpec(
+            tables=[table_definition(name)], secrets={name: secret}, state_machines={"train": ENDS}
+        )
     )
     settings = Settings(
         region=aws.region,
-        table_name=table.name,
+        table_name=name,
         bus_name="bus",
         train_state_machine_arn=aws.state_machine_arn("train"),
-        slack_secret_id=table.name,
+        slack_secret_id=name,
         slack_api_url=slack.api_url,
     )
     for name, value in (aws.environment() | settings.to_environment()).items():

@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
+from lambdas.registry import Rule
+from stationmaster.aws.table import table_definition
 from stationmaster.local.aws import (
     Deployment,
     DeploymentSpec,
     FunctionSpec,
     InProcessRuntime,
     LocalAws,
-    RuleSpec,
     StreamSpec,
-    TableSpec,
 )
 
 HANDLER = "tests.support.aws_fixtures.scripted"
@@ -112,14 +112,12 @@ def deployed(aws: LocalAws) -> Deployment:
     return aws.deploy(
         DeploymentSpec(
             functions=[FunctionSpec(name=name, handler=HANDLER) for name in FUNCTIONS],
-            tables=[TableSpec(name="runs")],
+            tables=[table_definition("runs")],
             streams=[StreamSpec(table="runs", function="streamed")],
             buses=["events"],
             rules=[
-                RuleSpec(
-                    name="ours", bus="events", event_pattern={"source": ["ours"]}, function="sink"
-                ),
-                RuleSpec(name="states", event_pattern={"source": ["aws.states"]}, function="sink"),
+                Rule("ours", "events", {"source": ["ours"]}, "sink"),
+                Rule("states", "default", {"source": ["aws.states"]}, "sink"),
             ],
             roles=["eks-cluster"],
             network="stationmaster",

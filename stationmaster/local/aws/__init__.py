@@ -7,9 +7,7 @@ from stationmaster.local.aws.deployment import (
     Deployment,
     DeploymentSpec,
     FunctionSpec,
-    RuleSpec,
     StreamSpec,
-    TableSpec,
 )
 from stationmaster.local.aws.endpoint import LocalAws
 from stationmaster.local.aws.observer import AwsObserver
@@ -24,7 +22,5 @@ __all__ = [
     "InProcessRuntime",
     "LambdaRuntime",
     "LocalAws",
-    "RuleSpec",
     "StreamSpec",
-    "TableSpec",
 ]

@@ -26,7 +26,7 @@ class LifecycleClock:
         if speed <= 0:
             raise ValueError(f"speed: {speed} is not positive; use 1.0 for real time")
         self.speed = speed
-        self._heap: list[tuple[float, int, Callable[[], None]]] = []
+        self._heap: list[tuple[float, int, Callable[[], object]]] = []
         self._order = itertools.count()
         self._changed = threading.Condition()
         self._stopped = False
@@ -49,7 +49,7 @@ class LifecycleClock:
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout=5)
 
-    def after(self, emulated_s: float, callback: Callable[[], None]) -> None:
+    def after(self, emulated_s: float, callback: Callable[[], object]) -> None:
         """Run `callback` once `emulated_s` emulated seconds have passed."""
         due = time.monotonic() + emulated_s / self.speed
         with self._changed:
@@ -83,7 +83,7 @@ class LifecycleClock:
             self._is_held = is_held
             self._changed.notify_all()
 
-    def _next(self) -> Callable[[], None] | None:
+    def _next(self) -> Callable[[], object] | None:
         """Wait for the next callback that is due; None once stopped."""
         with self._changed:
             self._busy = False

@@ -1,9 +1,8 @@
-"""What is given up, as AWS hands it to a queue: stream batches, and events for functions and rules.
+"""What is given up, as Lambda hands it to a queue: batches of a stream, and events for functions.
 
-It is sent through the endpoint's own SQS, in the words of the services. Sources: AWS Lambda
+It is sent through the endpoint's own SQS, in the words of the service. Source: AWS Lambda
 developer guide, "Retain discarded records for a DynamoDB event source" and "Capturing records of
-Lambda asynchronous invocations"; Amazon EventBridge user guide, "Using dead-letter queues to
-process undelivered events".
+Lambda asynchronous invocations".
 """
 
 from __future__ import annotations
@@ -49,33 +48,18 @@ class DeadLetters:
             "streamArn": mapping.event_source_arn,
         }
         body = _body(mapping.function_arn, condition, invoked) | {"DDBStreamBatchInfo": batch}
-        self._send(destination, body, {})
+        self._send(destination, body)
 
-    def function_event(
-        self, function_arn: str, payload: bytes, *, answer: bytes, invoked: int
-    ) -> None:
+    def function_event(self, delivery: Delivery, reason: str, invoked: int) -> None:
         """Send an event that a function failed with, where it has a destination."""
-        destination = self._destination_of(function_arn)
+        destination = self._destination_of(delivery.target_arn)
         if not destination:
             return
-        body = _body(f"{function_arn}:$LATEST", "RetriesExhausted", invoked) | {
-            "requestPayload": json.loads(payload or b"null"),
-            "responsePayload": _json_or_text(answer),
+        body = _body(f"{delivery.target_arn}:$LATEST", "RetriesExhausted", invoked) | {
+            "requestPayload": json.loads(delivery.payload),
+            "responsePayload": _json_or_text(reason),
         }
-        self._send(destination, body, {})
-
-    def rule_event(self, delivery: Delivery, *, reason: str, invoked: int) -> None:
-        """Send an event that never reached its target."""
-        if delivery.dead_letter_arn:
-            attributes = {
-                "RULE_ARN": delivery.rule,
-                "TARGET_ARN": delivery.target_arn,
-                "ERROR_CODE": "NO_PERMISSIONS" if "not found" in reason else "SDK_CLIENT_ERROR",
-                "ERROR_MESSAGE": reason[:200] or "unknown",
-                "EXHAUSTED_RETRY_CONDITION": "MaximumRetryAttempts",
-                "RETRY_ATTEMPTS": str(invoked - 1),
-            }
-            self._send(delivery.dead_letter_arn, delivery.payload.decode(), attributes)
+        self._send(destination, body)
 
     def _destination_of(self, function_arn: str) -> str:
         client = self._client("lambda")
@@ -85,18 +69,11 @@ class DeadLetters:
             return ""
         return _destination(config.get("DestinationConfig"))
 
-    def _send(self, queue_arn: str, body: Any, attributes: Mapping[str, str]) -> None:
+    def _send(self, queue_arn: str, body: Mapping[str, Any]) -> None:
         client = self._client("sqs")
         try:
             url = client.get_queue_url(QueueName=queue_arn.rpartition(":")[2])["QueueUrl"]
-            client.send_message(
-                QueueUrl=url,
-                MessageBody=body if isinstance(body, str) else json.dumps(body),
-                MessageAttributes={
-                    name: {"DataType": "String", "StringValue": value}
-                    for name, value in attributes.items()
-                },
-            )
+            client.send_message(QueueUrl=url, MessageBody=json.dumps(body))
         except (BotoCoreError, ClientError):
             # The endpoint stops, or the queue is gone: AWS drops what it cannot send.
             logger.exception("dead letter was not sent", extra={"queue": queue_arn})
@@ -129,8 +106,8 @@ def _arrival(record: Mapping[str, Any]) -> str:
     return datetime.fromtimestamp(created, UTC).isoformat(timespec="milliseconds")
 
 
-def _json_or_text(payload: bytes) -> Any:
+def _json_or_text(reason: str) -> Any:
     try:
-        return json.loads(payload or b"null")
+        return json.loads(reason)
     except ValueError:
-        return payload.decode(errors="replace")
+        return reason

@@ -29,18 +29,6 @@ class FunctionSpec:
 
 
 @dataclass(frozen=True)
-class TableSpec:
-    """A DynamoDB table with string keys and a stream of new and old images."""
-
-    name: str
-    partition_key: str = "pk"
-    sort_key: str = "sk"
-    ttl_attribute: str = ""
-    # Index name -> (partition key, sort key).
-    indexes: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class StreamSpec:
     """Feeds a table's stream to a function; no retry limit means until the function succeeds."""
 
@@ -54,30 +42,20 @@ class StreamSpec:
 
 
 @dataclass(frozen=True)
-class RuleSpec:
-    """Sends matching events of a bus to a function."""
-
-    name: str
-    event_pattern: Mapping[str, Any]
-    function: str
-    bus: str = "default"
-    # The queue for events that do not reach the target.
-    dead_letters: str = ""
-
-
-@dataclass(frozen=True)
 class DeploymentSpec:
     """Everything that a deployment creates, as names only: nothing here imports the product."""
 
     # Names of SQS queues for what was tried in vain.
     queues: Sequence[str] = ()
     functions: Sequence[FunctionSpec] = ()
-    tables: Sequence[TableSpec] = ()
+    # The arguments of CreateTable.
+    tables: Sequence[Mapping[str, Any]] = ()
     # Names of versioned S3 buckets.
     buckets: Sequence[str] = ()
     streams: Sequence[StreamSpec] = ()
     buses: Sequence[str] = ()
-    rules: Sequence[RuleSpec] = ()
+    # The bus of each has its name in the account.
+    rules: Sequence[registry.Rule] = ()
     schedules: Sequence[registry.Schedule] = ()
     # Groups of EventBridge Scheduler, for schedules that the product itself makes.
     schedule_groups: Sequence[str] = ()
@@ -104,7 +82,6 @@ class Deployment:
     role_arns: dict[str, str] = field(default_factory=dict)
     vpc_id: str = ""
     subnet_ids: list[str] = field(default_factory=list)
-    http_url: str = ""
 
 
 Client = Callable[[str], Any]
@@ -121,7 +98,8 @@ def create(spec: DeploymentSpec, *, client: Client, region: str) -> Deployment:
         answer = client("secretsmanager").create_secret(Name=name, **given)
         made.secret_arns[name] = answer["ARN"]
     for table in spec.tables:
-        made.stream_arns[table.name] = _create_table(table, client)
+        answer = client("dynamodb").create_table(**table)
+        made.stream_arns[table["TableName"]] = answer["TableDescription"]["LatestStreamArn"]
     s3 = client("s3")
     for bucket in spec.buckets:
         s3.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": region})
@@ -133,7 +111,7 @@ def create(spec: DeploymentSpec, *, client: Client, region: str) -> Deployment:
     for name, definition in spec.state_machines.items():
         made.state_machine_arns[name] = client("stepfunctions").create_state_machine(
             name=name,
-            definition=substitute(definition, made.function_arns, name=name),
+            definition=_PLACEHOLDER.sub(lambda match: made.function_arns[match[1]], definition),
             roleArn=made.role_arns["local-execution"],
         )["stateMachineArn"]
     for bus in spec.buses:
@@ -141,29 +119,13 @@ def create(spec: DeploymentSpec, *, client: Client, region: str) -> Deployment:
     for group in spec.schedule_groups:
         client("scheduler").create_schedule_group(Name=group)
     for rule in spec.rules:
-        _create_rule(rule, made, client)
+        events, where = client("events"), {"EventBusName": rule.bus}
+        events.put_rule(Name=rule.name, EventPattern=json.dumps(rule.event_pattern), **where)
+        target = {"Id": "function", "Arn": made.function_arns[rule.function]}
+        events.put_targets(Rule=rule.name, Targets=[target], **where)
     for stream in spec.streams:
         _create_mapping(stream, made, client)
     return made
-
-
-def substitute(definition: str, values: Mapping[str, str], *, name: str) -> str:
-    """Replace every `${Name}`.
-
-    Raises:
-        ValueError: a placeholder has no value.
-    """
-
-    def value(match: re.Match[str]) -> str:
-        found = values.get(match[1])
-        if found is None:
-            raise ValueError(
-                f'state machine "{name}": placeholder ${{{match[1]}}} has no value; '
-                f"known are {', '.join(sorted(values))}"
-            )
-        return found
-
-    return _PLACEHOLDER.sub(value, definition)
 
 
 def _create_roles(spec: DeploymentSpec, made: Deployment, client: Client) -> None:
@@ -217,43 +179,6 @@ def _create_network(name: str, made: Deployment, client: Client, region: str) ->
         made.subnet_ids.append(answer["Subnet"]["SubnetId"])
 
 
-def _create_table(spec: TableSpec, client: Client) -> str:
-    def key_schema(partition: str, sort: str) -> list[dict[str, str]]:
-        keys = [{"AttributeName": partition, "KeyType": "HASH"}]
-        return [*keys, {"AttributeName": sort, "KeyType": "RANGE"}]
-
-    names = {
-        spec.partition_key,
-        spec.sort_key,
-        *(n for pair in spec.indexes.values() for n in pair),
-    }
-    indexes = [
-        {
-            "IndexName": name,
-            "KeySchema": key_schema(partition, sort),
-            "Projection": {"ProjectionType": "ALL"},
-        }
-        for name, (partition, sort) in spec.indexes.items()
-    ]
-    dynamodb = client("dynamodb")
-    answer = dynamodb.create_table(
-        TableName=spec.name,
-        KeySchema=key_schema(spec.partition_key, spec.sort_key),
-        AttributeDefinitions=[
-            {"AttributeName": name, "AttributeType": "S"} for name in sorted(names)
-        ],
-        BillingMode="PAY_PER_REQUEST",
-        StreamSpecification={"StreamEnabled": True, "StreamViewType": "NEW_AND_OLD_IMAGES"},
-        **({"GlobalSecondaryIndexes": indexes} if indexes else {}),
-    )
-    if spec.ttl_attribute:
-        dynamodb.update_time_to_live(
-            TableName=spec.name,
-            TimeToLiveSpecification={"Enabled": True, "AttributeName": spec.ttl_attribute},
-        )
-    return str(answer["TableDescription"]["LatestStreamArn"])
-
-
 def _create_queue(name: str, client: Client) -> str:
     """Return the ARN of a queue that keeps messages for two weeks, the most that SQS can."""
     sqs = client("sqs")
@@ -278,25 +203,6 @@ def _create_function(spec: FunctionSpec, made: Deployment, client: Client) -> st
             FunctionName=spec.name, DestinationConfig=_destination(spec.on_failure, made)
         )
     return str(answer["FunctionArn"])
-
-
-def _create_rule(spec: RuleSpec, made: Deployment, client: Client) -> None:
-    events = client("events")
-    events.put_rule(
-        Name=spec.name, EventBusName=spec.bus, EventPattern=json.dumps(spec.event_pattern)
-    )
-    failed = {"Arn": made.queue_arns[spec.dead_letters]} if spec.dead_letters else None
-    events.put_targets(
-        Rule=spec.name,
-        EventBusName=spec.bus,
-        Targets=[
-            {
-                "Id": "function",
-                "Arn": made.function_arns[spec.function],
-                **({"DeadLetterConfig": failed} if failed else {}),
-            }
-        ],
-    )
 
 
 def _create_mapping(spec: StreamSpec, made: Deployment, client: Client) -> None:

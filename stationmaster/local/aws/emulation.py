@@ -94,10 +94,10 @@ def current() -> Emulation:
     Raises:
         RuntimeError: no endpoint runs.
     """
-    found = _current[:1]
-    if not found:
+    found = running()
+    if found is None:
         raise RuntimeError("no AWS endpoint runs in this process; start a LocalAws first")
-    return found[0]
+    return found
 
 
 def running() -> Emulation | None:

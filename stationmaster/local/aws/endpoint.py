@@ -132,7 +132,9 @@ class LocalAws:
                 region=self.region,
                 key_of=self._key_of,
             )
-            running.delivery = RuleDelivery(send=self._send, discard=self._discard_event)
+            running.delivery = RuleDelivery(
+                send=self._send, discard=self._dead_letters.function_event
+            )
             running.streams = StreamPumps(
                 invoke=invoker.invoke, discard=self._dead_letters.stream_batch
             )
@@ -227,7 +229,6 @@ class LocalAws:
             self._emulation.ticker.add(schedule)
         if self._http_api is not None:
             self._http_api.add(spec.routes)
-        made.http_url = self.http_url
         return made
 
     def restore(self) -> None:
@@ -310,17 +311,6 @@ class LocalAws:
             raise DeliveryError(str(exc)) from exc
         if failed:
             raise DeliveryError(payload[:500].decode(errors="replace"))
-
-    def _discard_event(self, delivery: Delivery, reason: str, invoked: int) -> None:
-        """Hand an event that was tried in vain to the function's destination, or to the rule's."""
-        try:
-            function = self._emulation.invoker.find(delivery.target_arn)
-        except UnknownFunctionError:
-            self._dead_letters.rule_event(delivery, reason=reason, invoked=invoked)
-            return
-        self._dead_letters.function_event(
-            function.arn, delivery.payload, answer=reason.encode(), invoked=invoked
-        )
 
     def _stop_executions(self) -> None:
         """Stop what runs, silently: nobody is left to read it."""

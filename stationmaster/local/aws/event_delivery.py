@@ -6,7 +6,6 @@ handler. One queue and one thread serve each target of each rule.
 
 from __future__ import annotations
 
-import json
 import logging
 import queue
 import threading
@@ -31,8 +30,6 @@ class Delivery:
     target_arn: str
     payload: bytes
     event_id: str
-    dead_letter_arn: str = ""
-    """The queue that the rule's target names for what cannot be delivered."""
 
 
 class RuleDelivery:
@@ -42,7 +39,7 @@ class RuleDelivery:
         self,
         *,
         send: Callable[[Delivery], None],
-        discard: Callable[[Delivery, str, int], None] = lambda _delivery, _reason, _invoked: None,
+        discard: Callable[[Delivery, str, int], None],
     ) -> None:
         """`send` makes one attempt and raises `DeliveryError` when it fails.
 
@@ -110,8 +107,3 @@ class RuleDelivery:
             },
         )
         self._discard(delivery, reason, len(_BACK_OFFS_S) + 1)
-
-
-def event_payload(event: dict[str, object]) -> bytes:
-    """Return an event as targets get it."""
-    return json.dumps(event, separators=(",", ":")).encode()

@@ -12,10 +12,10 @@ __all__ = ["aws", "deployed", "machines", "script"]  # fixtures
 @pytest.fixture(scope="module")
 def http_url(aws: LocalAws, deployed: Deployment) -> str:
     """Address of an HTTP API whose routes lead to the function "web"."""
-    made = aws.deploy(
+    aws.deploy(
         DeploymentSpec(
             functions=[FunctionSpec(name="web", handler=HANDLER)],
             routes=[Route("POST", path, function="web") for path in ("/slack/events", "/any")],
         )
     )
-    return made.http_url
+    return aws.http_url

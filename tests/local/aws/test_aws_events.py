@@ -60,7 +60,7 @@ def records(script: Script) -> list[dict[str, Any]]:
 def write(aws: LocalAws, pk: str, n: int) -> None:
     """Put an item."""
     aws.client("dynamodb").put_item(
-        TableName="runs", Item={"pk": {"S": pk}, "sk": {"S": "x"}, "n": {"N": str(n)}}
+        TableName="runs", Item={"PK": {"S": pk}, "SK": {"S": "x"}, "n": {"N": str(n)}}
     )
 
 
@@ -69,13 +69,13 @@ def test_stream_carries_each_change_with_both_images(aws: LocalAws, script: Scri
     write(aws, "images", 2)
     write(aws, "images", 2)  # changes nothing, so it leaves no record
     aws.client("dynamodb").delete_item(
-        TableName="runs", Key={"pk": {"S": "images"}, "sk": {"S": "x"}}
+        TableName="runs", Key={"PK": {"S": "images"}, "SK": {"S": "x"}}
     )
 
     until(lambda: len(records(script)) == 3)
     insert, modify, remove = records(script)
     assert [r["eventName"] for r in (insert, modify, remove)] == ["INSERT", "MODIFY", "REMOVE"]
-    assert insert["dynamodb"]["Keys"] == {"pk": {"S": "images"}, "sk": {"S": "x"}}
+    assert insert["dynamodb"]["Keys"] == {"PK": {"S": "images"}, "SK": {"S": "x"}}
     assert "OldImage" not in insert["dynamodb"]
     assert modify["dynamodb"]["OldImage"]["n"] == {"N": "1"}
     assert modify["dynamodb"]["NewImage"]["n"] == {"N": "2"}
@@ -127,9 +127,9 @@ def test_stream_batches_what_waits_up_to_a_hundred(aws: LocalAws, script: Script
 
 
 def test_item_is_read_as_it_was_written_with_each_type_of_attribute(
-    aws: LocalAws, deployed: Deployment
+    aws: LocalAws, script: Script
 ) -> None:
-    client, key = aws.client("dynamodb"), {"pk": {"S": "types"}, "sk": {"S": "x"}}
+    client, key = aws.client("dynamodb"), {"PK": {"S": "types"}, "SK": {"S": "x"}}
     lists: dict[str, Any] = {"L": [{"S": ""}, {"N": "1.50"}, {"M": {"a": {"BOOL": False}}}]}
     values: dict[str, Any] = {
         "text": {"S": 'a "quoted" ü'},
@@ -147,8 +147,8 @@ def test_item_is_read_as_it_was_written_with_each_type_of_attribute(
     found = client.get_item(TableName="runs", Key=key)["Item"]
     (queried,) = client.query(
         TableName="runs",
-        KeyConditionExpression="pk = :pk",
-        ExpressionAttributeValues={":pk": key["pk"]},
+        KeyConditionExpression="PK = :pk",
+        ExpressionAttributeValues={":pk": key["PK"]},
     )["Items"]
 
     assert found == queried == key | values
@@ -157,9 +157,9 @@ def test_item_is_read_as_it_was_written_with_each_type_of_attribute(
 def test_stream_has_nothing_of_a_transaction_that_failed(aws: LocalAws, script: Script) -> None:
     write(aws, "kept", 1)
     client, table = aws.client("dynamodb"), {"TableName": "runs"}
-    kept, created, absent = ({"pk": {"S": name}, "sk": {"S": "x"}} for name in ("kept", "b", "c"))
+    kept, created, absent = ({"PK": {"S": name}, "SK": {"S": "x"}} for name in ("kept", "b", "c"))
     set_n = {"UpdateExpression": "SET n = :n", "ExpressionAttributeValues": {":n": {"N": "2"}}}
-    exists = {"ConditionExpression": "attribute_exists(pk)"}
+    exists = {"ConditionExpression": "attribute_exists(PK)"}
 
     with pytest.raises(client.exceptions.TransactionCanceledException):
         client.transact_write_items(
@@ -173,7 +173,7 @@ def test_stream_has_nothing_of_a_transaction_that_failed(aws: LocalAws, script: 
 
     until(lambda: len(records(script)) >= 2)
     assert aws.settle()
-    assert [r["dynamodb"]["Keys"]["pk"]["S"] for r in records(script)] == ["kept", "after"]
+    assert [r["dynamodb"]["Keys"]["PK"]["S"] for r in records(script)] == ["kept", "after"]
     assert client.get_item(**table, Key=kept)["Item"]["n"] == {"N": "1"}
     assert "Item" not in client.get_item(**table, Key=created)
 

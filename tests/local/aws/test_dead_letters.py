@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
+from lambdas.registry import Rule
+from stationmaster.aws.table import table_definition
 from stationmaster.local.aws import (
     Deployment,
     DeploymentSpec,
     FunctionSpec,
     LocalAws,
-    RuleSpec,
     StreamSpec,
-    TableSpec,
 )
 from stationmaster.local.aws.streams import StreamPumps
 from tests.support.aws_fixtures import HANDLER, CapacityError, Script, until
@@ -31,7 +31,7 @@ def deployed(aws: LocalAws) -> Deployment:
                 FunctionSpec(name=name, handler=HANDLER, on_failure="dead")
                 for name in ("sink", "streamed")
             ],
-            tables=[TableSpec(name="runs")],
+            tables=[table_definition("runs")],
             streams=[
                 StreamSpec(
                     table="runs",
@@ -43,15 +43,7 @@ def deployed(aws: LocalAws) -> Deployment:
                 )
             ],
             buses=["events"],
-            rules=[
-                RuleSpec(
-                    name="ours",
-                    bus="events",
-                    event_pattern={"source": ["ours"]},
-                    function="sink",
-                    dead_letters="dead",
-                )
-            ],
+            rules=[Rule("ours", "events", {"source": ["ours"]}, "sink")],
         )
     )
 
@@ -80,7 +72,7 @@ def put(aws: LocalAws, *names: str) -> None:
     """One transaction, so that the records come in one batch where the function is busy."""
     aws.client("dynamodb").transact_write_items(
         TransactItems=[
-            {"Put": {"TableName": "runs", "Item": {"pk": {"S": name}, "sk": {"S": "x"}}}}
+            {"Put": {"TableName": "runs", "Item": {"PK": {"S": name}, "SK": {"S": "x"}}}}
             for name in names
         ]
     )
@@ -92,7 +84,7 @@ def put_event(aws: LocalAws, source: str) -> None:
 
 
 def keys(batch: Any) -> list[str]:
-    return [record["dynamodb"]["Keys"]["pk"]["S"] for record in batch["Records"]]
+    return [record["dynamodb"]["Keys"]["PK"]["S"] for record in batch["Records"]]
 
 
 def test_one_bad_record_is_isolated_and_sent_to_the_queue(aws: LocalAws, script: Script) -> None:
@@ -118,7 +110,7 @@ def test_one_bad_record_is_isolated_and_sent_to_the_queue(aws: LocalAws, script:
         SequenceNumber=batch["startSequenceNumber"],
     )["ShardIterator"]
     records = streams.get_records(ShardIterator=shard)["Records"]
-    assert records[0]["dynamodb"]["Keys"]["pk"]["S"] == "bad"
+    assert records[0]["dynamodb"]["Keys"]["PK"]["S"] == "bad"
 
 
 def test_event_that_a_function_fails_with_goes_to_its_destination(
@@ -133,25 +125,6 @@ def test_event_that_a_function_fails_with_goes_to_its_destination(
     assert body["requestPayload"]["detail"] == {"n": 1}
     assert body["requestContext"]["functionArn"].endswith(":function:sink:$LATEST")
     assert "no capacity" in json.dumps(body["responsePayload"])
-
-
-def test_event_for_a_function_that_is_gone_goes_to_the_queue_of_the_rule(
-    aws: LocalAws, script: Script, deployed: Deployment
-) -> None:
-    events = aws.client("events")
-    events.put_rule(Name="gone", EventBusName="events", EventPattern='{"source": ["gone"]}')
-    target = {
-        "Id": "x",
-        "Arn": deployed.function_arns["sink"] + "-gone",
-        "DeadLetterConfig": {"Arn": deployed.queue_arns["dead"]},
-    }
-    events.put_targets(Rule="gone", EventBusName="events", Targets=[target])
-
-    put_event(aws, "gone")
-
-    (letter,) = letters(aws, 1)
-    assert json.loads(letter["Body"])["detail"] == {"n": 1}
-    assert letter["MessageAttributes"]["TARGET_ARN"]["StringValue"] == target["Arn"]
 
 
 # What a pump reads of an event source mapping.

@@ -6,13 +6,14 @@ delivered as the service words them, to functions only.
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from typing import Any
 
 from moto.events.models import EventPattern, Rule
 
 from stationmaster.local.aws import emulation
-from stationmaster.local.aws.event_delivery import Delivery, event_payload
+from stationmaster.local.aws.event_delivery import Delivery
 
 _FIELDS = (
     "version",
@@ -48,9 +49,8 @@ def _send(self: Any, original_event: Any, transform_input: bool = True) -> None:
             Delivery(
                 rule=self.name,
                 target_arn=target["Arn"],
-                payload=event_payload(event),
+                payload=json.dumps(event, separators=(",", ":")).encode(),
                 event_id=event["id"],
-                dead_letter_arn=(target.get("DeadLetterConfig") or {}).get("Arn", ""),
             )
         )
 

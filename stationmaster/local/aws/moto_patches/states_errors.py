@@ -1,8 +1,7 @@
 """Step Functions: errors carry the names and causes that AWS gives them.
 
-moto 5.2.5 reports an expired heartbeat as States.Timeout (AWS: States.HeartbeatTimeout), drops the
-cause of SendTaskFailure, and gives a task with HeartbeatSeconds but no TimeoutSeconds a timeout of
-60 s (AWS: none).
+moto 5.2.5 reports an expired heartbeat as States.Timeout (AWS: States.HeartbeatTimeout), and drops
+the cause of SendTaskFailure.
 """
 
 from __future__ import annotations
@@ -23,15 +22,12 @@ from moto.stepfunctions.parser.asl.component.common.error_name.states_error_name
 from moto.stepfunctions.parser.asl.component.common.error_name.states_error_name_type import (
     StatesErrorNameType,
 )
-from moto.stepfunctions.parser.asl.component.common.timeouts.timeout import TimeoutSeconds
-from moto.stepfunctions.parser.asl.component.state.exec.execute_state import ExecutionState
 from moto.stepfunctions.parser.asl.component.state.exec.state_task.state_task import StateTask
 from moto.stepfunctions.parser.asl.eval.callback.callback import HeartbeatTimeoutError
 from moto.stepfunctions.parser.asl.eval.event.event_detail import EventDetails
 from moto.stepfunctions.responses import StepFunctionResponse
 
 _from_error = StateTask._from_error
-_from_state_props = ExecutionState.from_state_props
 
 
 def _task_from_error(self: Any, env: Any, ex: Exception) -> FailureEvent:
@@ -48,14 +44,6 @@ def _task_from_error(self: Any, env: Any, ex: Exception) -> FailureEvent:
     )
 
 
-def _read_props(self: Any, state_props: Any) -> None:
-    _from_state_props(self, state_props)
-    if self.heartbeat is not None and self.timeout.is_default_value():
-        self.timeout = TimeoutSeconds(
-            timeout_seconds=TimeoutSeconds.DEFAULT_TIMEOUT_SECONDS, is_default=True
-        )
-
-
 def _send_task_failure(self: Any) -> ActionResult:
     self.stepfunction_backend.send_task_failure(
         self._get_param("taskToken"), error=self._get_param("error"), cause=self._get_param("cause")
@@ -64,7 +52,6 @@ def _send_task_failure(self: Any) -> ActionResult:
 
 
 def apply() -> None:
-    """Replace the three spots."""
+    """Replace the two spots."""
     StateTask._from_error = _task_from_error
-    ExecutionState.from_state_props = _read_props
     StepFunctionResponse.send_task_failure = _send_task_failure

@@ -2,7 +2,8 @@
 
 Served by `fsx`. The real service reads an object when its file is first read; here its bytes are
 written when the association imports what the bucket holds, so that pods read plain files. Only
-imports on creation exist here: no import or export policies, so the bucket is never written to.
+imports on creation exist here: no import or export policies, so the bucket is never written to,
+and no deletion of files with their association.
 """
 
 from __future__ import annotations
@@ -115,23 +116,23 @@ class Associations(NativeService):
         return paged("Associations", found, params, most=25)
 
     def delete_data_repository_association(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Start unlinking; files stay unless they are asked to go."""
-        association = self._association(params["AssociationId"])
-        described = association.described
+        """Start unlinking; the files stay."""
+        described = self._association(params["AssociationId"]).described
         if described["Lifecycle"] == "CREATING":
             raise ApiError(
                 "BadRequest",
                 f"Data repository association '{params['AssociationId']}' is being created and "
                 "cannot be deleted yet.",
             )
-        takes_data = bool(params.get("DeleteDataInFileSystem", False))
         if described["Lifecycle"] != "DELETING":
             described["Lifecycle"] = "DELETING"
-            self.emulation.clock.after(UNLINK_S, lambda: self._unlinked(association, takes_data))
+            self.emulation.clock.after(
+                UNLINK_S, lambda: self.associations.pop(described["AssociationId"], None)
+            )
         return {
             "AssociationId": params["AssociationId"],
             "Lifecycle": "DELETING",
-            "DeleteDataInFileSystem": takes_data,
+            "DeleteDataInFileSystem": False,
         }
 
     def of_file_system(self, identity: str) -> list[Association]:
@@ -180,14 +181,6 @@ class Associations(NativeService):
                 described["Lifecycle"] = "FAILED"
                 described["FailureDetails"] = {"Message": f"{exc.filename}: {exc.strerror}"}
         association.is_importing = False
-
-    def _unlinked(self, association: Association, takes_data: bool) -> None:
-        described = association.described
-        self.associations.pop(described["AssociationId"], None)
-        if takes_data:
-            self.emulation.observer.files_removed(
-                file_system_id=association.file_system_id, directory=described["FileSystemPath"]
-            )
 
     def _files(self, source: str) -> Iterator[ImportedFile]:
         """Yield the objects that become files; those whose keys are no POSIX paths do not."""
