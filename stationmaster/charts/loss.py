@@ -163,7 +163,7 @@ class CurveOf:
 
 
 def losses_chart(curves: Sequence[CurveOf], *, title: str) -> tuple[bytes, list[float | None]]:
-    """Draw _smoothed curves as a PNG of 1200 x 600 pixels, with a legend.
+    """Draw smoothed curves as a PNG of 1200 x 600 pixels, with a legend.
 
     Returns:
         The picture, and the last loss of each run; None for one that has no curve.
@@ -187,7 +187,7 @@ def losses_chart(curves: Sequence[CurveOf], *, title: str) -> tuple[bytes, list[
     for row, (curve, end) in enumerate(zip(curves, ends, strict=True)):
         value = "no curve" if end is None else f"{end:.3f}"
         _draw_legend(draw, row, f"{curve.letter}  {curve.name}", value)
-    draw_titles(draw, title, f"{len(curves)} runs, _smoothed; the legend has each run's last loss")
+    draw_titles(draw, title, f"{len(curves)} runs, smoothed; the legend has each run's last loss")
     return packed(image), ends
 
 

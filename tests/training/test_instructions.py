@@ -17,7 +17,8 @@ from tokenizers import Tokenizer
 
 from stationmaster.domain.errors import BadParameter
 from training.config import TrainerConfig, parse_config
-from training.data.examples import docstring_pairs, read_examples
+from training.data.docstrings import docstring_pairs
+from training.data.examples import read_examples
 from training.data.instructions import PreparedInstructions, prepare_instructions
 from training.data.packed import InstructionSource
 from training.task import IGNORED_LABEL
