@@ -26,6 +26,7 @@ def approval_blocks(subject: Run | Cluster) -> list[Block]:
     if asked is None or not subject.awaits_approval:
         return []
     wish, name, is_run = asked.wish, md.code(subject.id, 120), isinstance(subject, Run)
+    begun = "started" if is_run else "made or changed"
     why = "\n".join(f"\u2022 {md.escape(reason, 200)}" for reason in asked.reasons)
     what = "" if is_run else f"\n{md.code(wish.command, 300)} by {md.user(asker_of(subject))}"
     drawn = [
@@ -35,7 +36,7 @@ def approval_blocks(subject: Run | Cluster) -> list[Block]:
                 ("Cost", f"about {md.money(wish.usd)}"),
                 ("Price", f"{md.money(wish.usd_per_hour)} an hour"),
                 ("Machines", f"{wish.nodes} {md.TIMES} {md.escape(wish.instance_type, 60)}"),
-                ("Decided by", f"{md.clock(asked.expires_at)}, or it is not started"),
+                ("Decided by", f"{md.clock(asked.expires_at)}, or it is not {begun}"),
             ]
         ),
     ]
@@ -55,7 +56,7 @@ def approval_blocks(subject: Run | Cluster) -> list[Block]:
     reject = asked_again(
         button("Reject", action_id=ActionId.REJECT, value=value),
         title=f"Reject this {kind}?",
-        text=f"{name} is not {'started' if is_run else 'made or changed'}.",
+        text=f"{name} is not {begun}.",
         confirm="Reject",
         deny="Back",
     )
@@ -97,11 +98,11 @@ def approval_line(event: ev.RunEvent | ClusterEvent, subject: Run | Cluster) -> 
     match event:
         case Decided(decision="given"):
             is_given = asked is None or asked.is_given
-            return f"{md.DONE}{f' {asker}' if is_given else ''} approved; the card says by whom"
+            return f"{md.DONE} approved, the card says by whom{f' {asker}' if is_given else ''}"
         case Decided(decision="refused", user_id=""):
-            return f"{md.FAILED} {asker} nobody approved it in time"
+            return f"{md.FAILED} nobody approved it in time {asker}"
         case Decided(decision="refused"):
-            return f"{md.FAILED} {asker} rejected; the card says by whom"
+            return f"{md.FAILED} rejected, the card says by whom {asker}"
         case Decided():
             return f"{_HAND} {approvers} it still waits for an approval"
         case ev.ApprovalRenewed():

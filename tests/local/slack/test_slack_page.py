@@ -27,7 +27,7 @@ from slack_fixtures import (
 )
 from slack_sdk import WebClient
 
-from stationmaster.local.slack import OPERATOR_ID, LocalSlack
+from stationmaster.local.slack import APPROVER_ID, OPERATOR_ID, LocalSlack
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = next(
@@ -202,14 +202,28 @@ def test_page_command_typed_with_autocomplete_gets_an_ephemeral_answer(
 
 
 def test_page_folds_all_ephemerals_but_the_newest_and_draws_signs(page: Any, demo: Demo) -> None:
-    for text in ("\U0001f6d1 older", "newer"):
+    for text in ("\U0001f6d1 older of <@U000OPERATOR>", "newer"):
         demo.client.chat_postEphemeral(channel=HERE, user=OPERATOR_ID, text=text)
     older, newer = by_id(page, "message").nth(0), by_id(page, "message").nth(1)
     expect(newer.get_by_test_id("text")).to_be_visible()
     expect(older.get_by_test_id("text")).to_be_hidden()
     expect(older.locator("svg.sign").first).to_be_visible()
+    expect(by_id(page, "ephemeral-note").first).to_contain_text("older of @Operator")
     older.get_by_role("button", name="Show").click()
     expect(older.get_by_test_id("text")).to_be_visible()
+
+
+def test_page_shows_what_is_sent_by_who_has_scrolled_up(page: Any, demo: Demo) -> None:
+    for step in range(9):
+        post_card(demo, step)
+    expect(by_id(page, "messages")).to_contain_text("step 8 of 60")
+    by_id(page, "scroller").evaluate(
+        "box => new Promise(done => {box.onscroll = done; box.scrollTop = 0})"
+    )
+    by_id(page, "composer").fill("/train audit")
+    by_id(page, "composer").press("Enter")
+
+    expect(by_id(page, "ephemeral-note")).to_be_in_viewport()
 
 
 def test_page_card_is_edited_in_place_and_keeps_focus(page: Any, demo: Demo) -> None:
@@ -245,6 +259,23 @@ def test_page_click_that_the_app_refuses_says_why(page: Any, demo: Demo) -> None
     shown(page, ts).locator('[data-action-id="unhandled"]').click()
 
     expect(shown(page, ts).get_by_role("alert")).to_contain_text("dispatch_failed")
+
+
+def test_page_person_is_chosen_with_the_arrow_keys(page: Any, demo: Demo) -> None:
+    ts = post_card(demo)
+    radios = by_id(page, "act-as").get_by_role("radio")
+    radios.first.focus()
+
+    for key, chosen in (("ArrowLeft", radios.last), ("ArrowDown", radios.first)):
+        page.keyboard.press(key)
+        expect(chosen).to_be_checked()
+        expect(chosen).to_be_focused()
+        expect(by_id(page, "act-as").locator('[tabindex="0"]')).to_have_count(1)
+    page.keyboard.press("ArrowRight")
+    expect(by_id(page, "connection")).to_have_text("Connected")
+    with page.expect_response("**/local/click"):
+        shown(page, ts).locator('[data-action-id="logs"]').press("Enter")
+    assert demo.clicks == [("logs", "", APPROVER_ID)]
 
 
 def test_page_thread_shows_replies_and_takes_one(page: Any, demo: Demo) -> None:

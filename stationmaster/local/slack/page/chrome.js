@@ -29,6 +29,19 @@ function replaceIfChanged(slot, version, build) {
   slot.querySelectorAll("button")[focused]?.focus();
 }
 
+const STEPS = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 };
+
+/** Choose the radio after or before one by its arrow keys; only the chosen one is a tab stop. */
+function chooseBeside(event) {
+  const step = STEPS[event.key];
+  if (!step) return;
+  event.preventDefault();
+  const radios = [...event.currentTarget.parentElement.querySelectorAll('[role="radio"]')];
+  const next = radios[(radios.indexOf(event.currentTarget) + step + radios.length) % radios.length];
+  next.focus();
+  next.click();
+}
+
 /** The top bar: team, connection, act-as switch. */
 export function drawTopbar(page) {
   page.dataset.connection = state.connection;
@@ -40,7 +53,8 @@ export function drawTopbar(page) {
     ...people().map((user) =>
       h("button", {
         type: "button", role: "radio", "aria-checked": String(user.id === state.me),
-        dataset: { userId: user.id }, onclick: () => actAs(user.id),
+        tabindex: user.id === state.me ? "0" : "-1",
+        dataset: { userId: user.id }, onclick: () => actAs(user.id), onkeydown: chooseBeside,
       }, avatar(user.id, "avatar-tiny"), user.real_name,
         ...groupsOf(user).map((group) => h("span", { class: "act-as-group" }, `@${group.handle}`)))),
   ]);

@@ -13,8 +13,11 @@ function history() {
   return JSON.parse(localStorage.getItem("history") || "[]");
 }
 
-/** Build a composer; `target()` says where it posts, `placeholder()` what it shows, `isClosed()` no posts. */
-export function createComposer({ testid, target, placeholder, isClosed }) {
+/**
+ * Build a composer; `target()` says where it posts, `placeholder()` what it shows, `isClosed()` no
+ * posts; `sends()` is called before it posts.
+ */
+export function createComposer({ testid, target, placeholder, isClosed, sends }) {
   numComposers += 1;
   const listId = `suggestions-${numComposers}`;
   const input = h("textarea", {
@@ -102,6 +105,7 @@ export function createComposer({ testid, target, placeholder, isClosed }) {
     setText("");
     error.hidden = true;
     close();
+    sends();
     const answer = await act("send", { text: trimmed, ...target() });
     if (!answer.ok) {
       error.textContent = `Not sent: ${answer.error}. Your text is back in the box.`;

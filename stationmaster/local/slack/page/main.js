@@ -23,6 +23,7 @@ const isArchived = () => state.channel === HOME || Boolean(state.channels.get(st
 const composer = createComposer({
   testid: "composer",
   target: () => ({ channel: state.channel }),
+  sends: () => { isAtBottom = true; },
   isClosed: isArchived,
   placeholder: () => {
     const channel = state.channels.get(state.channel);
@@ -37,6 +38,7 @@ document.getElementById("composer-main").append(composer.element);
 const threadComposer = createComposer({
   testid: "thread-composer",
   target: () => ({ channel: state.channel, thread_ts: state.thread }),
+  sends: () => { isThreadAtBottom = true; },
   isClosed: isArchived,
   placeholder: () => "Reply",
 });

@@ -72,7 +72,7 @@ export function renderMessage(message, { isCompact, isFolded, place }) {
 function ephemeralLine(message, isFolded) {
   return h("div", { class: "message-note", "data-testid": "ephemeral-note" }, icon("eye"),
     h("span", {}, "Only visible to you"),
-    isFolded && h("span", { class: "message-folded-text" }, ...plain(message.text)),
+    isFolded && h("span", { class: "message-folded-text" }, ...mrkdwn(message.text.split("\n", 1)[0], names)),
     isFolded && h("button", { class: "link-button", type: "button", dataset: { act: "expand" } }, "Show"),
     h("button", { class: "link-button", type: "button", dataset: { act: "dismiss", testid: "dismiss" } },
       "Dismiss"), h("span", { class: "sr-only" }, message.ts));
