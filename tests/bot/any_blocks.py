@@ -19,6 +19,7 @@ from stationmaster.domain.cluster.resources import Resource, ResourceStatus
 from stationmaster.domain.progress_lines import Sample
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.local.slack.blocks import check_blocks, total_text
+from tests.support.slack_models import refused_by_models
 
 # Everything that a reader or Slack would follow: directions, no width, NUL, mentions, formats.
 HOSTILE = (
@@ -115,6 +116,7 @@ def shown(value: Any) -> Iterator[str]:
 def assert_slack_takes(content: Any) -> None:
     for blocks in (content.blocks, content.in_text().blocks):
         assert check_blocks(blocks) == []
+        assert refused_by_models(blocks) == []
         assert total_text(blocks) <= 13_200
     assert 0 < len(content.text) <= 3_000
     for text in (content.text, *shown(content.blocks), *shown(content.in_text().blocks)):

@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from stationmaster.local.slack.blocks import check_blocks, check_view, total_text
+from tests.support.slack_models import refused_by_models
 
 
 @dataclass
@@ -122,7 +123,8 @@ class RecordingSlack:
         if path.startswith("/redirect/"):
             return 302, {"Location": f"{self.url}/elsewhere"}, ""
         if path.startswith("/response/"):
-            assert not check_blocks(arguments.get("blocks") or [])
+            blocks = arguments.get("blocks") or []
+            assert check_blocks(blocks) + refused_by_models(blocks) == []
             self.responses.append(Call("response_url", arguments))
             return 200, {}, "ok"
         method = path.removeprefix("/api/")
@@ -138,8 +140,9 @@ class RecordingSlack:
                 named = f"unsupported type: {block['type']} [json-pointer:/blocks/{index}/type]"
                 more = {"response_metadata": {"messages": [named]}}
                 return 200, {}, {"ok": False, "error": "invalid_blocks", **more}
-        problems = check_blocks(arguments.get("blocks") or [])
-        problems += check_view(arguments["view"]) if "view" in arguments else []
+        view = arguments.get("view", {})
+        blocks = view.get("blocks") or arguments.get("blocks") or []
+        problems = (check_view(view) if view else check_blocks(blocks)) + refused_by_models(blocks)
         if problems or total_text(arguments.get("blocks")) > 13_200:
             return 200, {}, {"ok": False, "error": f"invalid_blocks {problems}"}
         if method.startswith("conversations."):

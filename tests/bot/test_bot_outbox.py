@@ -68,7 +68,8 @@ def test_bad_answer_of_the_uploads_own_address_is_distinguished_too(outbox, slac
     assert slack.uploads == [b"png"]
 
 
-PLAN = Native({"type": "plan", "title": "Phases"}, plain=section("in text"))
+TASK = {"type": "task_card", "task_id": "a", "title": "nodes", "status": "complete"}
+PLAN = Native({"type": "plan", "title": "Phases", "tasks": [TASK]}, plain=section("in text"))
 MESSAGE = [section("a"), PLAN, *loss_chart([(1, 2.0), (2, 1.0)])]
 
 
