@@ -151,4 +151,4 @@ def _write(services: Services, who: Actor, act: Act, *, about: str, refused: str
             refused=clipped(refused, MOST_WORDS),
         )
 
-    services.audit.append(who.channel_id, entry)
+    services.audit.append(who.channel_id, entry, once=act.is_new and bool(about))

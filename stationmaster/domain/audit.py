@@ -40,6 +40,11 @@ class Entry(Frozen, extra="forbid"):
     before: str = FIRST
     """The hash of the entry before it."""
 
+    def repeats(self, other: Entry) -> bool:
+        """Whether both say the same of the same: of another delivery of one command."""
+        same = ("user_id", "act", "about", "words", "refused")
+        return all(getattr(self, name) == getattr(other, name) for name in same)
+
     @property
     def hash(self) -> str:
         """The SHA-256 of the entry, which the next one carries."""

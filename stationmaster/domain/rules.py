@@ -57,6 +57,8 @@ class Act:
     role: Role
     others: Role | None = None
     """What it takes where another person has started it; None where that does not matter."""
+    is_new: bool = False
+    """Whether it makes what it is about: once, however often the command is delivered."""
 
     @property
     def is_change(self) -> bool:
@@ -70,11 +72,11 @@ class Act:
 
 
 LOOK: Final = Act("look", Role.VIEWER)
-START: Final = Act("start runs", Role.OPERATOR)
+START: Final = Act("start runs", Role.OPERATOR, is_new=True)
 STOP: Final = Act("stop this run", Role.OPERATOR, Role.APPROVER)
 SAVE_AGAIN: Final = Act("save this run again", Role.OPERATOR, Role.APPROVER)
 GIVE_UP: Final = Act("delete unsaved results", Role.OPERATOR, Role.APPROVER)
-CREATE_CLUSTER: Final = Act("create clusters", Role.OPERATOR)
+CREATE_CLUSTER: Final = Act("create clusters", Role.OPERATOR, is_new=True)
 EXTEND_CLUSTER: Final = Act("extend this cluster", Role.OPERATOR, Role.APPROVER)
 RESIZE_CLUSTER: Final = Act("resize this cluster", Role.OPERATOR, Role.APPROVER)
 VALIDATE_CLUSTER: Final = Act("validate this cluster", Role.OPERATOR)

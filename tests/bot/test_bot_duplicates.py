@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from bot_world import BOT_TOKEN, SIGNING_SECRET, Clock, Person, new_notifier, seen
@@ -56,6 +57,7 @@ def test_duplicate_and_interleaved_deliveries_of_a_launch_start_one_run(
 ) -> None:
     person = Person(slack)
     asked = [number % launches for number in range(deliveries)]
+    places = {f"C0LAUNCH{number // 5}" for number in asked}
     random.Random(0).shuffle(asked)
 
     def deliver(number: int) -> str:
@@ -70,7 +72,9 @@ def test_duplicate_and_interleaved_deliveries_of_a_launch_start_one_run(
     keys = ("PK", "SK")
     changes = [{"Keys": {key: item[key] for key in keys}, "NewImage": item} for item in items]
     records = [{"eventName": "INSERT", "dynamodb": change} for change in changes]
-    new_notifier(deployed, slack, clock).notify(read_batch({"Records": records}))
+    clock.at = datetime.now(UTC) + timedelta(seconds=20)
+    later = Services(deployed.settings, now=clock.now)
+    new_notifier(later, slack, clock).notify(read_batch({"Records": records}))
 
     assert Counter((NEW in each, KNOWN in each) for each in answers) == {
         (True, False): launches,
@@ -83,6 +87,9 @@ def test_duplicate_and_interleaved_deliveries_of_a_launch_start_one_run(
     names = Counter(each["name"] for each in started)
     assert [names[run.run_id] for run in runs] == [1] * launches
     assert len(slack.cards) == launches
+    audited = [entry for c in places for entry in deployed.audit.newest_first(c)]
+    assert {entry.about for entry in audited} == {run.run_id for run in runs}
+    assert len(audited) == launches
 
 
 def test_answer_to_a_start_takes_one_conditional_write_of_the_run_and_one_start(

@@ -240,7 +240,8 @@ def test_audit_has_what_was_done_and_what_was_refused_in_one_chain(
     person.type("tiny-llama", user_name="operator")
     person.type(f"stop {story.run_id}", user_id=OPERATOR)
     person.type("recipes", user_id=STRANGER)
-    person.type("llama2-7b nodes=1 instance=g5.12xlarge")  # does not fit
+    for _ in range(2):  # does not fit, and is delivered again
+        person.type("llama2-7b nodes=1 instance=g5.12xlarge", trigger_id="same")
 
     *_, first = entries = [*services.audit.newest_first(CHANNEL)]
     assert (first.user_id, first.user_name, first.act, first.words, first.refused) == (
