@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from argparse import Namespace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from bot_world import (
     CHANNEL,
+    REGION,
     USER,
     Clock,
     ClusterStory,
@@ -27,9 +29,12 @@ from bot import lambda_handler
 from bot.actions import ActionId, DecisionButton
 from bot.notifier import Notifier
 from stationmaster.aws.workflows import Workflows
+from stationmaster.cli import approve as terminal
 from stationmaster.commands.approving import find_asking
 from stationmaster.domain.approvals import EXPIRES_AFTER, REMINDED_AFTER
 from stationmaster.domain.catalogue import instances
+from stationmaster.domain.cluster.aggregate import Cluster
+from stationmaster.domain.errors import NotPossibleNow
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunPhase
@@ -139,14 +144,13 @@ def test_nothing_starts_before_somebody_else_agrees(desk: Desk) -> None:
     assert '"approve"' not in desk.slack.card.seen
 
 
-def test_no_one_decides_about_a_run_of_their_own_or_without_the_role(desk: Desk) -> None:
+def test_no_one_decides_about_a_run_of_their_own(desk: Desk) -> None:
     desk.ask()
 
     for action in (ActionId.APPROVE, ActionId.REJECT):
         assert "somebody else decides about a run that you have asked for" in desk.decide(
             action, USER
         )
-        assert "takes the role approver" in desk.decide(action, OPERATOR)
 
     assert desk.run.phase is RunPhase.AWAITING_APPROVAL
     assert desk.started == []
@@ -403,12 +407,35 @@ def test_approved_change_whose_approver_was_killed_is_made_once_by_the_reaper(
     for _ in range(2):
         reap(desk.services)
 
-    after = desk.services.cluster_states.load(ClusterId(lab))
-    assert before.keep_until is not None
+    assert_made_once(desk, words, before)
+
+
+@pytest.mark.parametrize("limits", [CLUSTER_LIMITS | {"iam_above_usd": 1}])
+@pytest.mark.parametrize("words", CHANGES)
+def test_identity_of_iam_approves_a_change_from_a_terminal_and_no_click_does(
+    desk: Desk, lab: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
+    monkeypatch.setattr(terminal, "bot_settings", lambda _: desk.services.settings)
+    named = Namespace(name=words.split()[2])
+    before = desk.services.cluster_states.load(ClusterId(lab))
+
+    assert f"stationmaster approve {lab} --deployment stationmaster" in desk.approve(LEAD)
+    assert desk.services.cluster_states.load(ClusterId(lab)).awaits_approval
+    assert terminal.approve(named) == 0
+
+    assert_made_once(desk, words, before)
+    (approval, *_) = desk.services.audit.newest_first(CHANNEL)
+    assert (approval.user_id[:8], approval.via, approval.about) == ("arn:aws:", "iam", lab)
+    with pytest.raises(NotPossibleNow, match="waits for no approval any more"):
+        terminal.approve(named)
+
+
+def assert_made_once(desk: Desk, words: str, before: Cluster) -> None:
+    after = desk.services.cluster_states.load(before.cluster_id)
     assert after.spec.nodes == (16 if "resize" in words else before.spec.nodes)
     if "extend" in words:
-        late = after.keep_until - before.keep_until - timedelta(hours=8)
-        assert late == timedelta(0)
+        assert after.keep_until == (before.keep_until or before.requested_at) + timedelta(hours=8)
     assert len(desk.clusters_started) == (0 if "extend" in words else 1)
 
 

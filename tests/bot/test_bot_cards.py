@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from any_blocks import assert_slack_takes
 from cluster_blocks import make_cluster as kept_cluster
 from run_blocks import (
     NOW,
@@ -27,6 +28,7 @@ from run_blocks import (
 )
 
 from bot.blocks.card import card_milestone, run_card
+from bot.blocks.elements import Content
 from bot.blocks.progress import loss_chart
 from bot.blocks.receipt import run_receipt
 from stationmaster.domain.catalogue.instances import get_instance
@@ -46,7 +48,6 @@ from stationmaster.domain.run.pods import Pod
 from stationmaster.domain.run.speeds import Speeds
 from stationmaster.domain.run.staging import Staging
 from stationmaster.domain.run.view import RunView
-from stationmaster.local.slack.blocks import check_blocks
 from tests.support.factories import make_event, make_request
 
 
@@ -487,7 +488,7 @@ def test_card_and_receipt_show_what_a_person_wants_to_know(draw, view, present, 
     shown = seen(content)
     assert [words for words in present if words not in shown] == []
     assert [words for words in absent if words in shown] == []
-    assert check_blocks(content.blocks) == []
+    assert_slack_takes(content)
 
 
 @pytest.mark.parametrize(
@@ -730,7 +731,7 @@ def test_chart_of_a_loss_has_twenty_points_at_most_and_the_newest_as_it_is(point
     data = [point for block in drawn for point in block["chart"]["series"][0]["data"]]
     assert [point["label"] for point in data] == labels
     assert [point["value"] for point in data][-1:] == [loss for _, loss in points if labels][-1:]
-    assert check_blocks(drawn) == []
+    assert_slack_takes(Content("loss", [*drawn]))
     if points is LOSSES:
         assert data[0]["value"] == pytest.approx(8.0 - 2 / 60, rel=1e-5)
 

@@ -5,7 +5,6 @@ On the local endpoint: moto by itself copies the whole table for each transactio
 
 from __future__ import annotations
 
-from datetime import timedelta
 from itertools import count, pairwise
 from typing import Any
 
@@ -15,12 +14,10 @@ from bot_world import Clock, Story
 from bot.loss_curve import read_curve
 from stationmaster.aws.table import table_definition
 from stationmaster.domain.run import events as ev
-from stationmaster.domain.run.aggregate import Run, start_run
-from stationmaster.domain.run.changes import apply
+from stationmaster.domain.run.aggregate import Run
 from stationmaster.local.aws import LocalAws
 from stationmaster.services import Services
 from stationmaster.settings import Settings
-from tests.support.factories import RUN_ID, START, make_event, make_requested
 
 TABLES = (f"curves-{number}" for number in count())
 
@@ -142,26 +139,3 @@ def test_no_item_of_the_table_grows_with_the_number_of_steps(
         largest.append(max(len(str(item)) for item in items(services)))
 
     assert max(largest) < 6_000
-
-
-@pytest.mark.parametrize("resumed_every", [None, 500])
-def test_state_of_a_run_does_not_grow_with_its_steps(resumed_every: int | None) -> None:
-    run = start_run(make_requested())
-    sizes = []
-    for seq in range(1, 6_001):
-        step = seq if resumed_every is None else seq % resumed_every + seq // resumed_every
-        event = make_event(
-            ev.ProgressReported,
-            event_id=f"p{seq}",
-            run_id=RUN_ID,
-            at=START + timedelta(seconds=seq),
-            seq=seq,
-            step=step,
-            total_steps=1_000_000,
-            loss_nats=8.0 - seq / 1e6,
-        )
-        run = apply(run, event)
-        if seq % 500 == 0:
-            sizes.append(len(run.model_dump_json()))
-
-    assert max(sizes) < 8_000

@@ -5,21 +5,12 @@ from __future__ import annotations
 import json
 import uuid
 from argparse import Namespace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, get_args
 
 import boto3
 import pytest
-from bot_world import (
-    CHANNEL,
-    REGION,
-    Clock,
-    ClusterStory,
-    Person,
-    Story,
-    seen,
-    started_workflows,
-)
+from bot_world import CHANNEL, REGION, Clock, Person, Story, seen, started_workflows
 from recording_slack import RecordingSlack
 
 from bot import lambda_handler
@@ -27,7 +18,7 @@ from bot.actions import ActionId, DecisionButton
 from stationmaster.aws.proofs import sign
 from stationmaster.cli.approve import approve
 from stationmaster.domain.bus import LogTail
-from stationmaster.domain.errors import NotPermitted, NotPossibleNow
+from stationmaster.domain.errors import NotPermitted
 from stationmaster.domain.remote import FIELD, Ask
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.events import RunPhase
@@ -224,41 +215,6 @@ def test_start_above_the_limits_waits_for_somebody_else(
     value = DecisionButton(about=second["run_id"], shown=shown).model_dump_json()
     person.press(ActionId.APPROVE, value, user=LEAD)
     assert set(started_workflows(settings)) == {first["run_id"], second["run_id"]}
-
-
-def test_change_of_a_cluster_is_approved_from_a_terminal_by_its_name(
-    program: Program,
-    set_rules: Any,
-    person: Person,
-    cluster: ClusterStory,
-    services: Services,
-    slack: RecordingSlack,
-    clock: Clock,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setattr("stationmaster.cli.approve.bot_settings", lambda _: services.settings)
-    set_rules({"approvers": [LEAD], "approval": {"keep_hours": 4, "iam_above_usd": 1}})
-    clock.at = datetime.now(UTC)  # by which the handler goes
-    cluster.become_ready()
-    assert "waits for an approval" in seen(person.type("cluster extend team-a 8h"))
-    asked = services.cluster_states.load(cluster.cluster_id)
-    assert asked.approval is not None
-    shown = DecisionButton(about="team-a", shown=asked.approval.wish.fingerprint)
-
-    person.press(ActionId.APPROVE, shown.model_dump_json(), user=LEAD)
-    assert f"stationmaster approve {cluster.cluster_id} --deployment" in slack.responses[-1].seen
-    assert services.cluster_states.load(cluster.cluster_id).awaits_approval
-    assert approve(Namespace(name="team-a")) == 0
-
-    assert capsys.readouterr().out.startswith(f"team-a is approved by {CI}; it begins")
-    after = services.cluster_states.load(cluster.cluster_id)
-    assert asked.keep_until is not None
-    assert after.keep_until == asked.keep_until + timedelta(hours=8)
-    newest = next(iter(services.audit.newest_first(CHANNEL)))
-    assert (newest.user_id, newest.via, newest.about) == (CI, "iam", cluster.cluster_id)
-    with pytest.raises(NotPossibleNow, match="waits for no approval any more"):
-        approve(Namespace(name="team-a"))
 
 
 @pytest.mark.parametrize("text", ["", "help", "stop", "plan tiny-llama", "lama", "tiny-llama x"])

@@ -111,11 +111,6 @@ def test_block_one_above_the_limit_is_refused(most: int, build: Build, is_theirs
         ([{"type": "chart"}], "unsupported type: chart [json-pointer:/blocks/0/type]"),
         ([section("")], "must be more than 0 characters [json-pointer:/blocks/0/text/text]"),
         (
-            of_button(confirm=confirm(text=mrkdwn("x" * 301))),
-            "must be less than 301 characters "
-            "[json-pointer:/blocks/0/elements/0/confirm/text/text]",
-        ),
-        (
             [{"type": "section"}],
             "missing required field: text or fields [json-pointer:/blocks/0]",
         ),
