@@ -2,10 +2,11 @@
 
     OUTPUT/restored/checkpoint/step-N/   the checkpoint to resume from; the trainer moves it
     OUTPUT/restored/model/               the model whose weights are the first ones
-    OUTPUT/restored/output/              what a custom command had written, for the same again
+    OUTPUT/output/                       what a custom command had written, where it writes again
     OUTPUT/restored/restored.json        the order; written last: without it nothing is complete
 
-OUTPUT is the trainer's output directory. Below `restored` the names are those of the result.
+OUTPUT is the trainer's output directory. Below `restored` the names are those of the result. Many
+programs look for a checkpoint where they write, and one that saves nothing new loses nothing.
 """
 
 from __future__ import annotations
@@ -87,11 +88,6 @@ class RestoringOrder(Frozen):
 def model_directory() -> str:
     """Name the place of a model in the output directory once it was brought back."""
     return f"{DIRECTORY}/{MODEL}"
-
-
-def output_directory() -> str:
-    """Name the place of a command's output in the output directory once it was brought back."""
-    return f"{DIRECTORY}/{OUTPUT}"
 
 
 def saved_step(manifest: ResultManifest) -> int | None:

@@ -90,17 +90,18 @@ def restore(
         _look(config, connect, run_id, pick=pick, name=name) for run_id, pick, name in _parts(order)
     ]
     files = [file for each in wanted for file in each.files]
-    was_there = _is_complete(directory, order, files)
+    # What a command had written lies where it writes again.
+    root = config.directory if order.output_of is not None else directory
+    was_there = _is_complete(directory / MARKER, order, files, root=root)
     if not was_there:
         (directory / MARKER).unlink(missing_ok=True)
-        _check_room(directory, files, uri=wanted[0].uri, free=free_bytes)
+        begun = directory.glob(".partial-*/*")
+        _check_room(root, files, begun=begun, uri=wanted[0].uri, free=free_bytes)
         report.expect(sum(file.num_bytes for file in files))
         for each in wanted:
-            copier = Copier(
-                each.bucket, files=directory, partial=each.partial, on_copied=report.add
-            )
+            copier = Copier(each.bucket, files=root, partial=each.partial, on_copied=report.add)
             copier.copy(each.objects)
-            _verify(each, directory)
+            _verify(each, root)
         os.sync()
         write_whole(directory / MARKER, order.model_dump_json().encode())
         for each in wanted:
@@ -177,19 +178,26 @@ def _verify(wanted: _Wanted, directory: Path) -> None:
                 )
 
 
-def _is_complete(directory: Path, order: RestoringOrder, files: Iterable[ResultFile]) -> bool:
+def _is_complete(
+    marker: Path, order: RestoringOrder, files: Iterable[ResultFile], *, root: Path
+) -> bool:
     try:
-        marked = (directory / MARKER).read_text(encoding="utf-8")
+        marked = marker.read_text(encoding="utf-8")
     except FileNotFoundError:
         return False
-    return marked == order.model_dump_json() and all(is_there(directory, file) for file in files)
+    return marked == order.model_dump_json() and all(is_there(root, file) for file in files)
 
 
 def _check_room(
-    directory: Path, files: Iterable[ResultFile], *, uri: str, free: Callable[[Path], int]
+    root: Path,
+    files: Iterable[ResultFile],
+    *,
+    begun: Iterable[Path],
+    uri: str,
+    free: Callable[[Path], int],
 ) -> None:
-    missing = missing_bytes(directory, files, begun=directory.glob(".partial-*/*"))
-    room = free(directory)
+    missing = missing_bytes(root, files, begun=begun)
+    room = free(root)
     if missing > room:
         raise Refused(
             f"what is brought back from {uri} needs {missing / _GB:,.1f} GB, and the file system "

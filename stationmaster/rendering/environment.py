@@ -98,8 +98,8 @@ def _own_code_values(spec: JobSpec) -> dict[str, str]:
         values |= _TERMINAL
         if spec.venv:
             values["VIRTUAL_ENV"] = literal(spec.venv)
-        if spec.resume_dir:
-            values[RESUME_DIR] = spec.resume_dir
+        if spec.is_resumed:
+            values[RESUME_DIR] = spec.program_output_dir
         if spec.dataset:
             values["STATIONMASTER_DATASET"] = literal(spec.dataset)
     if spec.has_own_image:

@@ -24,7 +24,7 @@ from stationmaster.domain.names import SHARED_MOUNT
 from stationmaster.domain.planning.cost import stop_deadline_s
 from stationmaster.domain.planning.layout import Layout, processes_per_node
 from stationmaster.domain.planning.requirements import uses_efa
-from stationmaster.domain.restoring import ResumePoint, model_directory, output_directory
+from stationmaster.domain.restoring import ResumePoint, model_directory
 from stationmaster.domain.results import OUTPUT
 from stationmaster.domain.run.attempts import Assignment
 from stationmaster.domain.run.request import TrainingRequest
@@ -74,8 +74,8 @@ class JobSpec:
     """Where a custom command starts; "" where the image says that."""
     venv: str = ""
     """The virtual environment, of local mode's machine, that it runs in; "" for none."""
-    resume_dir: str = ""
-    """Where the output lies that a custom command goes on from; "" at a first start."""
+    is_resumed: bool = False
+    """Whether a custom command finds in its output directory what an earlier run has written."""
     dataset: str = ""
     """What such a program is told of its data: its place, or what was typed."""
     options: JobOptions = field(default_factory=JobOptions)
@@ -141,7 +141,7 @@ class JobSpec:
 
     @property
     def program_output_dir(self) -> str:
-        """Where a custom command writes what is to be saved; it makes the directory."""
+        """Where a custom command writes what is to be saved."""
         return f"{self.output_dir}/{OUTPUT}"
 
 
@@ -185,7 +185,7 @@ def job_spec(
         program=request.program or framework_program(recipe, run_directory(run_id)),
         directory=request.working_directory,
         venv=request.venv,
-        resume_dir=f"{run_directory(run_id)}/{output_directory()}" if request.output_from else "",
+        is_resumed=request.output_from is not None,
         dataset=overrides.get("dataset", ""),
         options=request.job_options,
     )

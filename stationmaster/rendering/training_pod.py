@@ -27,6 +27,7 @@ from stationmaster.rendering.metadata import (
     TRAINING_TOLERATION,
     container_security,
     run_labels,
+    small_resources,
 )
 from stationmaster.rendering.rendezvous import render_wait
 from stationmaster.rendering.shared_volume import shared_mount, shared_volume
@@ -97,9 +98,7 @@ def pod_template(
                     "resources": pod_resources(
                         spec.instance, num_gpus=spec.num_gpus, num_efa=spec.num_efa
                     ),
-                    # An image that nobody here built runs as the deployment's user.
-                    "securityContext": container_security()
-                    | ({"runAsUser": TRAINER_USER} if spec.has_own_image else {}),
+                    "securityContext": _security(spec),
                     "volumeMounts": [
                         shared_mount(),
                         {"name": "shm", "mountPath": "/dev/shm"},
@@ -126,7 +125,7 @@ def pod_template(
 
 def _placing(spec: JobSpec, job_label: str) -> KubernetesObject:
     """Return where the pod runs, and what is true of it beside its containers and volumes."""
-    waiting, on_host = render_wait(spec), spec.options.host_network
+    first, on_host = [*_output_directory(spec), *render_wait(spec)], spec.options.host_network
     return {
         # With the cluster's names: pods are found by their Services.
         **({"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"} if on_host else {}),
@@ -147,8 +146,29 @@ def _placing(spec: JobSpec, job_label: str) -> KubernetesObject:
                 ]
             }
         },
-        **({"initContainers": waiting} if waiting else {}),
+        **({"initContainers": first} if first else {}),
     }
+
+
+def _output_directory(spec: JobSpec) -> list[KubernetesObject]:
+    """Make the directory of another program's output: many write into one that must be there."""
+    if not spec.program or spec.check is not None:
+        return []
+    return [
+        {
+            "name": "make-output-directory",
+            "image": spec.image,
+            "command": ["mkdir", "-p", spec.program_output_dir],
+            "resources": small_resources(),
+            "securityContext": _security(spec),
+            "volumeMounts": [shared_mount()],
+        }
+    ]
+
+
+def _security(spec: JobSpec) -> KubernetesObject:
+    """Return a container's rights; an image of somebody else's runs as the deployment's user."""
+    return container_security() | ({"runAsUser": TRAINER_USER} if spec.has_own_image else {})
 
 
 def as_variables(values: Mapping[str, str]) -> list[KubernetesObject]:
@@ -173,8 +193,7 @@ def _environment(spec: JobSpec, variables: Sequence[KubernetesObject]) -> list[K
 def command(spec: JobSpec) -> list[str]:
     """Write what each pod runs; the operator's PET_* say how many nodes, and where they meet."""
     if spec.program:
-        is_resumed = bool(spec.resume_dir)
-        return [program_word(word, is_resumed=is_resumed) for word in spec.program]
+        return [program_word(word, is_resumed=spec.is_resumed) for word in spec.program]
     writes_texts, point = isinstance(spec.recipe.model, LanguageModel), spec.resume_from
     return [
         *("torchrun", "-m", "training", spec.recipe.name),

@@ -78,7 +78,9 @@ def test_checkpoint_and_model_lie_as_in_the_result(run: SavedRun, tmp_path: Path
     assert report.expected == sum(report.arrived) == staged.num_bytes
 
 
-def test_output_of_a_command_lies_as_it_was_written(run: SavedRun, tmp_path: Path) -> None:
+def test_output_of_a_command_lies_where_the_command_writes_again(
+    run: SavedRun, tmp_path: Path
+) -> None:
     run.facts = run.facts.model_copy(update={"program": ("torchrun", "a.py")})
     run.write("output/deep/ckpt.pt", b"weights")
     run.save()
@@ -88,10 +90,12 @@ def test_output_of_a_command_lies_as_it_was_written(run: SavedRun, tmp_path: Pat
         manifests={run.run_id: manifest_sha256(run.stored()[MANIFEST_FILE])},
     )
 
-    staged = bring_back(wanted, tmp_path / "next")
+    staged, again = (bring_back(wanted, tmp_path / "next") for _ in range(2))
 
-    assert contents(tmp_path / "next") == {"output/deep/ckpt.pt": b"weights"}
+    assert (tmp_path / "next/output/deep/ckpt.pt").read_bytes() == b"weights"
+    assert contents(tmp_path / "next") == {}
     assert (staged.data_id, staged.num_files) == (run.run_id, 1)
+    assert (staged.was_there, again.was_there) == (False, True)
 
 
 def test_result_with_another_manifest_than_was_recorded_is_not_brought_back(

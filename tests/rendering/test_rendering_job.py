@@ -447,7 +447,17 @@ def test_command_that_is_resumed_is_told_where_its_output_lies_and_a_first_one_n
     assert "STATIONMASTER_RESUME_DIR" not in environment(first)
     assert container(again)["command"] == ["/opt/app/a.py", "--from=$(STATIONMASTER_RESUME_DIR)"]
     where = environment(again)["STATIONMASTER_RESUME_DIR"]
-    assert where == "/fsx/runs/llama2-7b-0123abcd/restored/output"
+    assert where == environment(again)["STATIONMASTER_OUTPUT_DIR"]
+
+
+def test_command_of_ones_own_finds_its_output_directory_made():
+    job = render(request={"program": ("true",), "image": "registry.example.com/x:1"})
+
+    (first,) = pod_spec(job)["initContainers"]
+    assert first["command"] == ["mkdir", "-p", environment(job)["STATIONMASTER_OUTPUT_DIR"]]
+    for same in ("image", "securityContext"):
+        assert first[same] == container(job)[same]
+    assert first["volumeMounts"][0] in container(job)["volumeMounts"]
 
 
 def test_nothing_starts_a_command_of_ones_own_again():

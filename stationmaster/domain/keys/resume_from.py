@@ -254,7 +254,10 @@ def note(start: Start, plan: Plan) -> Iterable[str]:
     if resumed is not None and point is not None:
         yield from _resume_notes(resumed, point.step, plan, start.resolved)
     elif resumed is not None:
-        yield f"what {resumed.run_id} has saved is in $STATIONMASTER_RESUME_DIR of the command"
+        yield (
+            f"what {resumed.run_id} has saved lies in $STATIONMASTER_OUTPUT_DIR of the command; "
+            "whether training continues from it is the command's part"
+        )
     if (weights := _weights(start)) is not None:
         yield f"starts from the trained model of run {weights.run_id}"
     if num_bytes := restored_bytes(start):
