@@ -89,8 +89,8 @@ class Theirs:
         assert f"{namespace}/{name}" in {**self.operator, **self.trainer}
         return self.available
 
-    def csi_driver_registered(self, name):
-        return name in self.drivers
+    def exists(self, api_version, kind, *, name):
+        return (api_version, kind) == ("storage.k8s.io/v1", "CSIDriver") and name in self.drivers
 
     def nodes(self, *, labels=None):
         wanted = (labels or {}).get("node.kubernetes.io/instance-type")

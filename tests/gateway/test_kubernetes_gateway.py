@@ -77,15 +77,14 @@ def test_log_and_exit_code_of_a_finished_pod_are_read(
 ):
     add_nodes(cluster, group="system")
     gateway.apply([batch_job("print('first'); print('last'); raise SystemExit(7)")])
+    gateway.namespace = "default"  # it names none
 
     labels = {"test": "job"}
-    (pod,) = eventually(
-        lambda: [p for p in gateway.pods(labels=labels, namespace="default") if p.phase == "Failed"]
-    )
-    eventually(lambda: gateway.batch_jobs(labels=labels, namespace="default")[0].failed)
+    (pod,) = eventually(lambda: [p for p in gateway.pods(labels=labels) if p.phase == "Failed"])
+    eventually(lambda: gateway.batch_jobs(labels=labels)[0].failed)
 
     assert pod.exit_code == 7
-    assert gateway.last_log_line(pod.name, namespace="default") == "last"
+    assert gateway.last_log_line(pod.name) == "last"
 
 
 def test_what_others_hold_and_run_is_seen_in_all_namespaces(

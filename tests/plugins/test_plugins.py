@@ -51,8 +51,8 @@ class Answers:
             return Addon(status="ACTIVE")
         return self.addon and Addon(status=self.addon, failure=self.addon_failure)
 
-    def csi_driver_registered(self, name):
-        return name in self.drivers
+    def exists(self, api_version, kind, *, name):
+        return (api_version, kind) == ("storage.k8s.io/v1", "CSIDriver") and name in self.drivers
 
     def crd_established(self, name):
         return name in self.types

@@ -34,7 +34,7 @@ from tests.support.aws_fixtures import until
 from tests.support.aws_steps import Account
 from tests.support.cluster_fixtures import instances, local_cluster
 from tests.support.factories import TO_RUNNING
-from tests.support.kill_givens import joined
+from tests.support.kill_givens import joined, with_file_system
 from tests.support.rendered import relay_objects
 
 MEGATRON = {
@@ -134,19 +134,6 @@ def without_rights_of_relays(account: Account) -> None:
 def with_nodes(account: Account) -> None:
     account.request()
     training_nodes(account)
-
-
-def with_file_system(account: Account) -> None:
-    services, cluster_id, spec = account.services, account.cluster_id, account.cluster.spec
-    group = services.security_groups.ensure(cluster_id, instance_type=spec.instance_type)
-    services.file_systems.ensure(
-        cluster_id,
-        storage_gib=spec.file_system.storage_gib,
-        mbps_per_tib=spec.file_system.mbps_per_tib,
-        subnet_id=group.subnet_id,
-        security_group_id=group.group_id,
-    )
-    account.aws.finish_lifecycles()
 
 
 def ready_for_checks(account: Account) -> None:

@@ -43,6 +43,19 @@ EFA = {"recipe": "llama2-7b", "instance_type": "p4d.24xlarge"}
 FAILURE = {"Error": "E", "Cause": "for the test"}
 
 
+def with_file_system(account: Account) -> None:
+    services, cluster_id, spec = account.services, account.cluster_id, account.cluster.spec
+    group = services.security_groups.ensure(cluster_id, instance_type=spec.instance_type)
+    services.file_systems.ensure(
+        cluster_id,
+        storage_gib=spec.file_system.storage_gib,
+        mbps_per_tib=spec.file_system.mbps_per_tib,
+        subnet_id=group.subnet_id,
+        security_group_id=group.group_id,
+    )
+    account.aws.finish_lifecycles()
+
+
 def asked(account: Account) -> None:
     """A run that has come to no cluster; the first that it gets has its id."""
     account.ask()
@@ -176,14 +189,7 @@ def built(account: Account, *gone: ResourceKind) -> None:
         services.node_groups.ensure_training(
             cluster_id, instance=spec.instance, count=spec.nodes, subnet_id=group.subnet_id
         )
-        services.file_systems.ensure(
-            cluster_id,
-            storage_gib=spec.file_system.storage_gib,
-            mbps_per_tib=spec.file_system.mbps_per_tib,
-            subnet_id=group.subnet_id,
-            security_group_id=group.group_id,
-        )
-        account.aws.finish_lifecycles()
+        with_file_system(account)
     requested = [
         make_cluster_event(
             event,
