@@ -20,8 +20,8 @@ from stationmaster.rendering.metadata import run_labels
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.parts.admission import why_queued
-from stationmaster.steps.parts.failure_reasons import why_failed
 from stationmaster.steps.parts.records import check_time, enter_phase
+from stationmaster.steps.parts.silence import why_failed
 from stationmaster.steps.parts.stops import wanted_run
 
 _UP: Final = frozenset({"Running", "Succeeded"})

@@ -24,8 +24,7 @@ from stationmaster.local.cluster import LocalCluster
 from stationmaster.steps.await_job import await_job
 from stationmaster.steps.conclude_run import conclude_run
 from stationmaster.steps.install_plugin import install_plugin
-from stationmaster.steps.parts.failure_reasons import why_failed
-from stationmaster.steps.parts.silence import explain_silence
+from stationmaster.steps.parts.silence import explain_silence, why_failed
 from stationmaster.steps.prepare_run import await_limit_s
 from stationmaster.steps.record_events import record_batch
 from stationmaster.steps.save_results import save_results

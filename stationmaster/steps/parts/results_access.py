@@ -23,8 +23,10 @@ def ensure_access(services: Services, run: Run, cluster_id: ClusterId, of: Itera
     eks_name = services.cluster_states.load(cluster_id).spec.eks_name
     identities = services.pod_identities
     is_new = identities.ensure_results(cluster_id, eks_name, of, run_id=run.run_id)
-    if is_new and eks_name and _is_torn_down(services, cluster_id):
-        identities.release_results(cluster_id, eks_name)
+    if is_new and eks_name:
+        cluster = services.cluster_states.load(cluster_id)  # as it is by now
+        if cluster.teardown is TeardownStatus.COMPLETED:
+            identities.release_results(cluster_id, eks_name)
     return is_new
 
 
@@ -38,10 +40,6 @@ def end_access(services: Services, cluster: Cluster, run_id: RunId) -> None:
     released = services.pod_identities.release_results(cluster.cluster_id, spec.eks_name, but=kept)
     for name in released:
         remove_results_account(gateway, RunId(name))
-
-
-def _is_torn_down(services: Services, cluster_id: ClusterId) -> bool:
-    return services.cluster_states.load(cluster_id).teardown is TeardownStatus.COMPLETED
 
 
 def _needed(run: Run) -> set[RunId]:

@@ -17,12 +17,14 @@ from stationmaster.domain.reactions.seen import SilenceExplained
 from stationmaster.domain.reactions.workflow import Do, WorkflowEnds, parse_caught
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.failures import FOLLOWING_CODES, first_cause
 from stationmaster.inspection import live_cluster
 from stationmaster.jobs.live_run import cluster_of
+from stationmaster.jobs.run_jobs import why_ended
+from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.kubernetes.views import PodView
 from stationmaster.rendering.metadata import run_labels
 from stationmaster.services import Services
-from stationmaster.steps.parts.failure_reasons import why_failed
 from stationmaster.steps.parts.records import resources_deleted
 
 logger = logging.getLogger(__name__)
@@ -105,6 +107,27 @@ def _explain_inside(services: Services, run: Run) -> tuple[str, bool]:
         return f"the job's pods do not run: {gateway.explain(pods)}", False
     relays = gateway.pods(labels=run_labels(run.run_id, "relay"))
     return f"{SILENT}{_relay_standing(relays)}", False
+
+
+def why_failed(gateway: KubernetesGateway, run: Run, message: str, pods: Sequence[PodView]) -> str:
+    """Return the trainer's own words; else the cause by the relay, or what the pods say now, and
+    then `message`.
+    """
+    if run.trainer_failure:
+        return run.trainer_failure
+    cause = first_cause(run.failures)
+    if cause is not None and not cause.follows:
+        return f"{cause.sentence}; {message}"
+    ended = [pod for pod in pods if pod.exit_code not in (None, 0)]
+    if not ended:
+        return message
+    pod = min(ended, key=lambda pod: pod.exit_code in FOLLOWING_CODES)
+    try:
+        line = gateway.failure_line(pod.name)
+    except TransientError:
+        line = ""  # the failure itself has to be reported
+    said = f": {line}" if line else ""
+    return f"{why_ended(pod)}{said}; {message}"
 
 
 def _relay_standing(relays: Sequence[PodView]) -> str:
