@@ -15,12 +15,12 @@ def typed_at_once(label: str, text: str, *, action_id: ActionId = ActionId.TYPE_
 
 
 def typed_when_asked(
-    label: str, text: str, *, action_id: ActionId = ActionId.TYPE_COMMAND, style: str = "primary"
+    label: str, text: str, *, action_id: ActionId = ActionId.TYPE_COMMAND
 ) -> Block:
     """Make a button that shows the command and asks before it types it."""
     return asked_again(
         typed_at_once(label, text, action_id=action_id),
-        style=style,
+        style="primary",
         title="Run this command?",
         text=md.code(f"{COMMAND} {text}", 250),
         confirm="Run it",

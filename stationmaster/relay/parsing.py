@@ -4,21 +4,38 @@ The same lines with the same stamps yield the same events with the same ids, so 
 relay is harmless. Malformed lines are plain log lines. A fact in a line is identified by the pod,
 the line's stamp and its ordinal among lines of that stamp. Two facts come from more than one pod
 and are identified by what they say: a restart of the workers (its number), and a checkpoint of
-another trainer (its path).
+another trainer (its path). A figure that is not plausible is None in an event, so that state,
+charts and JSON hold finite numbers only.
 """
 
 from __future__ import annotations
 
 import re
 import string
-from datetime import UTC, datetime
-from typing import Any, Final
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
+from typing import Any, Final, TypedDict
 
 from stationmaster.diagnosis.nccl.transport import Kind, TransportReader
 from stationmaster.domain.foreign import findings as foreign
 from stationmaster.domain.foreign.iterations import checkpoint_step
 from stationmaster.domain.foreign.reader import Reader
-from stationmaster.domain.progress_lines import read_line
+from stationmaster.domain.ids import RunId
+from stationmaster.domain.outside import plausible
+from stationmaster.domain.progress_lines import (
+    CheckpointSavedLine,
+    EvaluatedLine,
+    FailedLine,
+    FinishedLine,
+    Line,
+    PreparingLine,
+    ProgressLine,
+    ResumedLine,
+    Sample,
+    StartedLine,
+    read_line,
+)
 from stationmaster.domain.run.events import (
     CheckpointSaved,
     NetworkObserved,
@@ -26,14 +43,16 @@ from stationmaster.domain.run.events import (
     ProgressReported,
     RelayEvent,
     TrainingEvaluated,
+    TrainingFinished,
+    TrainingPreparing,
     TrainingReportedFailure,
     TrainingResumed,
+    TrainingStarted,
     WorkersRestarting,
     run_event_id,
 )
 from stationmaster.relay.failures import FailureReader
 from stationmaster.relay.lines import LogLine, PodFacts
-from stationmaster.relay.own_lines import EventHead, event_of, place_of
 from stationmaster.relay.together import Together
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -50,6 +69,21 @@ _TEE_PREFIX = re.compile(r"^\[([A-Za-z_]{1,30})(\d{1,6})\]: ?")
 _CHANNEL: Final = "via NET/"
 _MAX_CHANNELS: Final = 64  # kinds of channels that are remembered
 _WITHOUT_DIGITS: Final = str.maketrans("", "", string.digits)
+
+MAX_TEXT: Final = 1000  # characters of a reason, path or sample that go into an event
+MAX_SAMPLES: Final = 3
+_EVENTS: Final[Mapping[type[Line], type[RelayEvent]]] = MappingProxyType(
+    {
+        PreparingLine: TrainingPreparing,
+        StartedLine: TrainingStarted,
+        ProgressLine: ProgressReported,
+        EvaluatedLine: TrainingEvaluated,
+        CheckpointSavedLine: CheckpointSaved,
+        ResumedLine: TrainingResumed,
+        FinishedLine: TrainingFinished,
+        FailedLine: TrainingReportedFailure,
+    }
+)
 
 
 class LineInterpreter:
@@ -247,3 +281,56 @@ class NetworkReader:
         if len(self._channels) < _MAX_CHANNELS:
             self._channels.add(transport)
         return False
+
+
+class EventHead(TypedDict):
+    """The fields that every event begins with."""
+
+    event_id: str
+    run_id: RunId
+    at: datetime
+
+
+def event_of(line: Line, head: EventHead) -> RelayEvent:
+    """Make the event that a line reports.
+
+    Progress without `seq`, its place, has the time as its place: that grows over restarts, and is
+    the same whenever the line is read again.
+    """
+    if isinstance(line, ProgressLine) and line.seq is None:
+        line = line.model_copy(update={"seq": place_of(head["at"])})
+    kind = _EVENTS[type(line)]
+    known = type(line).model_fields.keys() & kind.model_fields.keys() - head.keys()
+    same: dict[str, Any] = {name: _sound(getattr(line, name)) for name in known}
+    if isinstance(line, FinishedLine):
+        same["samples"] = tuple(
+            # A channel sees one line of the data, and not what a model knows by heart.
+            Sample(prompt=_lines(each.prompt)[-1], text=_lines(each.text)[0])
+            for each in line.samples[:MAX_SAMPLES]
+        )
+    if isinstance(line, ProgressLine):
+        same["has_loss"] = line.loss_nats is not None
+    if isinstance(line, FailedLine):
+        reason = line.message or line.reason or line.error or "the trainer gave no reason"
+        same["reason"] = reason[:MAX_TEXT]
+    return kind(**head, **same)
+
+
+def place_of(at: datetime) -> int:
+    """Number a line by its time, in microseconds."""
+    return (at - _EPOCH) // timedelta(microseconds=1)
+
+
+def _sound(value: Any) -> Any:
+    match value:
+        case str():
+            return value[:MAX_TEXT]
+        case float():
+            return plausible(value)
+        case _:
+            return value
+
+
+def _lines(text: str) -> list[str]:
+    """Split a text into its lines that are not blank, each cut; one empty line for none."""
+    return [each.strip()[:MAX_TEXT] for each in text.splitlines() if each.strip()] or [""]

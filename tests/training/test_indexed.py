@@ -18,6 +18,7 @@ from stationmaster.domain.datasets import FILES, MANIFEST_FILE, Preparation
 from stationmaster.domain.errors import BadParameter, PermanentError
 from stationmaster.domain.staged_data import DataManifest, StagedLine, read_staging_line
 from training.data.indexed_work import IndexedWork
+from training.data.shards import MANIFEST
 from training.data.shares import Shares
 from training.data.targets import find_target
 from training.prepare import main, prepare
@@ -169,9 +170,14 @@ def test_tokens_that_are_not_what_was_packed_are_refused(tmp_path: Path) -> None
     Shares(indexed.target.directory / packing.name, packing.shares).work(packing.do)
     path = indexed.target.directory / "parts/00002/tokens-00000.bin"
     path.write_bytes(b"\1" + path.read_bytes()[1:])
+    manifest = indexed.target.directory / "parts/00001" / MANIFEST
+    stated = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps(stated | {"num_documents": stated["num_documents"] + 1}))
 
     with pytest.raises(PermanentError, match=r"tokens-00000\.bin is not what was packed"):
         joining.do(joining.shares[2])
+    with pytest.raises(PermanentError, match="ends of documents"):
+        joining.do(joining.shares[1])
 
 
 def test_tokenizer_is_loaded_from_the_data(tmp_path: Path) -> None:

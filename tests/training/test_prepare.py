@@ -350,6 +350,7 @@ def test_join_that_was_killed_continues(tmp_path: Path) -> None:
     copy_in(tmp_path, TEXT)
     work = tokens(tmp_path)
     directory = work.target.directory
+    assert work.needed_bytes() == 0, "the copying has made room"
     Shares(directory / "shares", work.shares()).work(work.pack)
     (directory / FILES).mkdir()
     (directory / "parts/00000/tokens-00000.bin").rename(directory / FILES / "tokens-00000.bin")

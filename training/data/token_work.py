@@ -100,8 +100,6 @@ class TokenWork:
         )
 
     def _join(self, files: Path) -> PackedData:
-        if (files / MANIFEST).exists():
-            return read_packed(files)
         files.mkdir(parents=True, exist_ok=True)
         parts = self.manifests()
         shards: list[Shard] = []
