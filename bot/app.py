@@ -10,6 +10,7 @@ from slack_sdk import WebClient
 
 from bot.announcement import Announcer
 from bot.home import HomeTab
+from bot.installing import Installations
 from bot.listeners import register
 from bot.mentions import Mentions
 from bot.outbox import Outbox
@@ -58,11 +59,13 @@ def create_app(services: Services) -> App:
         name=__name__,
         signing_secret=credentials.signing_secret.get_secret_value(),
         authorize=authorize,
+        installation_store=Installations(services),
         client=WebClient(base_url=services.settings.slack_api_url),
         # Lambda freezes the process once it has answered: everything happens before that.
         process_before_response=True,
     )
     app.use(InTeam(services))
+    app.enable_token_revocation_listeners()
     outbox = create_outbox(services)
     announcer = Announcer(services, outbox)
     form = StartForm(services, announcer, outbox)

@@ -22,11 +22,6 @@ def explain_error(
     error: Exception, request: BoltRequest, hooks: Hooks, mentions: Mentions, home: HomeTab
 ) -> BoltResponse:
     """Answer what went wrong: a user error verbatim, anything else by a reference."""
-    if request.context.authorize_result is None:
-        # Bolt authorizes right after it has verified, so this request is not verified: its
-        # response_url may be anybody's.
-        logger.warning("request refused: verification failed", exc_info=error)
-        return BoltResponse(status=401, body="")
     if isinstance(error, UserError):
         content = refusals.refusal(str(error), suggestion=error.suggestion)
     else:
@@ -45,7 +40,7 @@ def explain_error(
             status=200, body=json.dumps(answer), headers={"Content-Type": ["application/json"]}
         )
     if "event" in request.body:
-        is_message = request.body["event"]["type"] != "app_home_opened"
+        is_message = "channel" in request.body["event"]
         typed = read_message(request.body) if is_message else None
         if typed is not None:
             mentions.answer(typed, content)

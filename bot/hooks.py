@@ -6,7 +6,6 @@ any address. Other addresses are logged and not called; redirects are not follow
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import logging
 import re
@@ -71,16 +70,9 @@ class Hooks:
 def hooks_base(slack_api_url: str) -> str:
     """Derive the hooks' address, ending in a slash, from the address of a Slack's Web API."""
     api = urlsplit(slack_api_url)
-    if api.scheme == "http" and _is_loopback(api.hostname or ""):
+    if api.scheme == "http" and api.hostname in ("127.0.0.1", "localhost"):
         return f"http://{api.netloc}/"
     return _GOV_SLACK if api.hostname == "slack-gov.com" else _SLACK
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):

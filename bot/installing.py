@@ -12,9 +12,11 @@ from slack_bolt.error import BoltError
 from slack_bolt.oauth.oauth_flow import OAuthFlow
 from slack_bolt.oauth.oauth_settings import OAuthSettings
 from slack_sdk import WebClient
+from slack_sdk.errors import SlackApiError
 from slack_sdk.oauth import InstallationStore, OAuthStateStore
 from slack_sdk.oauth.installation_store import Installation
 
+from bot.outbox import CREDENTIALS
 from bot.turns import turn
 from stationmaster.aws.delivery_store import Owner
 from stationmaster.domain.commands.table import BOT_SCOPES
@@ -35,8 +37,8 @@ def install(services: Services, event: dict[str, Any]) -> BoltResponse:
         client_secret=found.client_secret.get_secret_value(),
         scopes=BOT_SCOPES,
         authorization_url=urljoin(api_url, "../oauth/v2/authorize"),
-        installation_store=_Stores(services),
-        state_store=_Stores(services),
+        installation_store=Installations(services),
+        state_store=Installations(services),
     )
     flow = OAuthFlow(client=WebClient(base_url=api_url, timeout=3), settings=settings)
     query, cookies = event.get("queryStringParameters"), {"cookie": event.get("cookies", [])}
@@ -45,7 +47,7 @@ def install(services: Services, event: dict[str, Any]) -> BoltResponse:
     return answer(BoltRequest(body="", query=query, headers=cookies))
 
 
-class _Stores(OAuthStateStore, InstallationStore):
+class Installations(OAuthStateStore, InstallationStore):
     """States that are good once, as claims in the table; and tokens in the Slack secret."""
 
     def __init__(self, services: Services) -> None:
@@ -93,6 +95,22 @@ class _Stores(OAuthStateStore, InstallationStore):
             self._keep("" if team == found.team_id else team, token)
         except StationmasterError as exc:
             raise BoltError(f"the installation in {team} is not kept: {exc}") from exc
+
+    def delete_bot(self, *, enterprise_id: str | None, team_id: str | None) -> None:
+        """Forget a team's token that Slack takes no more; a good one is of a later installation."""
+        secrets, api_url = self._services.secrets, self._services.settings.slack_api_url
+        secrets.reload_bot_token()
+        for team in {team_id or "", enterprise_id or ""} & secrets.slack().teams.keys():
+            token = secrets.slack().of(team).bot_token.get_secret_value()
+            try:
+                WebClient(token, api_url, timeout=3).auth_test()
+            except SlackApiError as exc:
+                if exc.response["error"] not in CREDENTIALS:
+                    raise
+                self._keep(team, {})
+
+    def delete_installation(self, **_more: Any) -> None:
+        """Keep everything: no token of a person is kept."""
 
     def _keep(self, team: str, new: dict[str, Any]) -> None:
         with turn(self._services, patience_s=4) as is_ours:  # of the 10 that the function has

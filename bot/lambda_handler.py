@@ -26,6 +26,7 @@ from slack_bolt import App, BoltRequest, BoltResponse
 
 from bot.announcement import Announcer
 from bot.app import create_app, create_outbox
+from bot.installing import install
 from bot.payloads import read_body
 from bot.verification import verified_body
 from stationmaster.domain.census import Measure
@@ -60,8 +61,6 @@ def handler(event: Json, _context: Any) -> Json:
         if list(event) == [FIELD]:
             answer = _desk(settings).answer(event[FIELD])
         elif event.get("routeKey", "").startswith("GET "):
-            from bot.installing import install  # seldom, as above
-
             answer = _in_gateways_form(install(Services.create(settings), event))
         else:
             answer = _endpoint(settings).answer(event)

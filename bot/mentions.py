@@ -59,7 +59,7 @@ def read_message(body: dict[str, Any]) -> Typed | None:
     own = {each["user_id"] for each in body["authorizations"]}
     is_alone = is_direct(event["channel"])
     is_of_person = event["user"] and split(event["user"])[1] not in own and event["bot_id"] is None
-    if not is_of_person or event["subtype"] is not None:
+    if not own or not is_of_person or event["subtype"] is not None:
         return None
     if event["type"] == "message" and not is_alone:
         return None  # one that mentions the app comes once more, as that

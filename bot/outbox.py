@@ -52,7 +52,7 @@ _TRANSIENT: Final = frozenset(
     }
 )
 # A token that was rotated or revoked; the secret may hold a newer one, now or soon.
-_CREDENTIALS: Final = frozenset(
+CREDENTIALS: Final = frozenset(
     {"invalid_auth", "not_authed", "token_expired", "token_revoked", "account_inactive"}
 )
 _LOST: Final = frozenset(
@@ -322,7 +322,7 @@ class Outbox:
             try:
                 return call(client, bare)
             except SlackApiError as exc:
-                if _code(exc) in _CREDENTIALS and not has_reloaded:
+                if _code(exc) in CREDENTIALS and not has_reloaded:
                     has_reloaded = True
                     self._take_new_token(what, team, exc)
                     continue
@@ -384,7 +384,7 @@ def _translated(what: str, exc: SlackApiError) -> TransientError | PermanentErro
     sentence = f"{what}: Slack answers {code}" + (f": {details}" if details else "")
     if exc.response.status_code >= 500 or code in _TRANSIENT:
         return SlackBusy(sentence)
-    if code in _CREDENTIALS:
+    if code in CREDENTIALS:
         return TransientError(sentence)
     if code in _LOST:
         return ChannelLost(sentence, code=code)

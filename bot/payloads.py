@@ -115,14 +115,23 @@ class HomeOpened(Frozen):
     tab: Literal["home", "messages"]
 
 
+class Removed(Frozen):
+    """A team has removed the app, or has revoked its tokens."""
+
+    type: Literal["app_uninstalled", "tokens_revoked"]
+    tokens: dict[str, list[str]] = Field(default_factory=dict)
+
+
 class Event(Frozen):
     """The delivery of an event; a later delivery of the same has the same `event_id`."""
 
     type: Literal["event_callback"]
     team_id: Text
     event_id: Text = Field(max_length=100)
-    event: Message | HomeOpened = Field(discriminator="type")
-    authorizations: list[Installation] = Field(min_length=1)
+    event: Message | HomeOpened | Removed = Field(discriminator="type")
+    authorizations: list[Installation] = Field(default_factory=list)
+    enterprise_id: str | None = None
+    is_enterprise_install: bool | None = None
 
 
 class AddressCheck(Frozen):

@@ -161,17 +161,15 @@ def _is_made_by_the_teardown(event: ThreadEvent, run: Run) -> bool:
             return event.at >= over_at - _WHOLE_SECOND
         case ev.ProcessFailed() if outcome_of(run) is RunPhase.STOPPED:
             return event.at >= over_at
-        case ev.PodChanged(exit_code=int(code)) if _is_end_of_stopped(run, code):
+        # torchrun of a container that is stopped ends with code 1.
+        case ev.PodChanged(exit_code=int(code)) if code in _ENDED_BY_SIGNAL or (
+            code == 1 and outcome_of(run) is RunPhase.STOPPED
+        ):
             return event.at >= over_at - _WHOLE_SECOND
         case ev.ClusterWarning(reason="NodeNotReady") if run.ended_at is not None:
             return event.at >= run.ended_at - _WHOLE_SECOND
         case _:
             return False
-
-
-def _is_end_of_stopped(run: Run, code: int) -> bool:
-    """Say whether a stopped container may end so; torchrun then ends with code 1."""
-    return code in _ENDED_BY_SIGNAL or (code == 1 and outcome_of(run) is RunPhase.STOPPED)
 
 
 def _newest_only(events: list[ThreadEvent]) -> list[ThreadEvent]:

@@ -112,7 +112,7 @@ class Secrets(Adapter):
         return self.slack().of(team).bot_token.get_secret_value()
 
     def keep(self, team: str, new: Mapping[str, object]) -> None:
-        """Write fields of a team, such as its token, which Slack has given; all others stay.
+        """Write fields of a team, such as its token; a team without any is left out. Others stay.
 
         It is called in turn (`SlackWriter`), or one could undo another.
 
@@ -123,6 +123,8 @@ class Secrets(Adapter):
             secret_id = self._settings.slack_secret_id
             fields = json.loads(self._client.get_secret_value(SecretId=secret_id)["SecretString"])
             (fields.setdefault("teams", {}).setdefault(team, {}) if team else fields).update(new)
+            if not new:
+                del fields["teams"][team]
             if len(fields.get("teams", ())) > MOST_TEAMS:
                 raise PermanentError(f"one deployment serves at most {MOST_TEAMS} more workspaces")
             self._client.put_secret_value(SecretId=secret_id, SecretString=json.dumps(fields))

@@ -19,8 +19,8 @@ from stationmaster.domain.errors import BadCommand
 # The route of the HTTP API that leads to the bot.
 PATH: Final = "/slack/events"
 REDIRECT_PATH: Final = "/slack/oauth_redirect"
-# Commands in threads, and in conversations with the app; and that somebody looks at its Home.
-EVENTS: Final = ("app_mention", "message.im", "app_home_opened")
+# Commands in threads and conversations, a look at the app's Home, and that a team has removed it.
+EVENTS = ("app_mention", "message.im", "app_home_opened", "app_uninstalled", "tokens_revoked")
 
 
 def add_to(commands: Any) -> None:

@@ -13,7 +13,7 @@ from stationmaster.domain.audit import MOST_WORDS, Entry
 from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.errors import IllegalTransition, NotPermitted, NotPossibleNow, UserError
 from stationmaster.domain.outside import clipped
-from stationmaster.domain.rules import LOOK, Act, ChannelRules, Role
+from stationmaster.domain.rules import LOOK, Act, Role
 from stationmaster.services import Services
 
 
@@ -87,7 +87,8 @@ def check_role(
         whose = f", which {owner} has started" if owner not in ("", who.user_id) else ""
         raise NotPermitted(
             f"you may not {act.name} here{whose}: that takes the role {role.word}, and this "
-            f"channel gives it to {_shown(its, role)}; ask one of them, or whoever keeps cdk.json"
+            f"channel gives it to {', '.join(named[:8]) or 'nobody'}; ask one of them, or whoever "
+            "keeps cdk.json"
         )
     except UserError as refusal:
         _write(services, who, act, about=about, refused=str(refusal))
@@ -128,11 +129,6 @@ def has_role(services: Services, user_id: str, channel_id: str, role: Role) -> b
     """
     its = services.rules.of(channel_id)
     return its is None or its.has_role(user_id, role, members=services.workspace.members)
-
-
-def _shown(its: ChannelRules, role: Role) -> str:
-    """Name who has at least `role`, for a sentence."""
-    return ", ".join(its.listed(role)[:8]) or "nobody"
 
 
 def _write(services: Services, who: Actor, act: Act, *, about: str, refused: str = "") -> None:

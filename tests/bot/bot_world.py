@@ -200,7 +200,9 @@ class Person:
         }
         return self._deliver(urlencode({"payload": json.dumps(payload)}))
 
-    def write(self, text: str, *, event_id: str | None = None, **more: Any) -> dict[str, Any]:
+    def write(
+        self, text: str, *, event_id: str | None = None, bots: tuple[str, ...] = (BOT,), **more: Any
+    ) -> dict[str, Any]:
         """Deliver a message that mentions the app; one in a D... channel is for it alone."""
         self.triggers += 1
         event = {
@@ -211,21 +213,20 @@ class Person:
             "ts": f"2000.{self.triggers:06d}",
             **more,
         }
-        body = {
-            "type": "event_callback",
-            "team_id": self.team,
-            "event_id": event_id or f"Ev{self.triggers}",
-            "event": event,
-            "authorizations": [{"team_id": self.team, "user_id": BOT, "is_bot": True}],
-        }
-        return self._deliver(json.dumps(body))
+        of = [{"team_id": self.team, "user_id": each, "is_bot": True} for each in bots]
+        event_id = event_id or f"Ev{self.triggers}"
+        return self.deliver_event(event, event_id=event_id, authorizations=of)
 
     def open_home(self, user: str = USER) -> dict[str, Any]:
         """Deliver that somebody looks at the app's Home."""
         event = {"type": "app_home_opened", "user": user, "channel": "D0HOME", "tab": "home"}
+        return self.deliver_event(
+            event, authorizations=[{"team_id": self.team, "user_id": "U0APP"}]
+        )
+
+    def deliver_event(self, event: dict[str, Any], **more: Any) -> dict[str, Any]:
         body = {"type": "event_callback", "team_id": self.team, "event_id": "Ev1", "event": event}
-        body["authorizations"] = [{"team_id": self.team, "user_id": "U0APP"}]
-        return self._deliver(json.dumps(body))
+        return self._deliver(json.dumps(body | more))
 
     def press_in_home(self, element: dict[str, Any], *, user: str = USER) -> dict[str, Any]:
         """Press a button of Home."""

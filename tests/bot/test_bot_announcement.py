@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
-from bot_world import CHANNEL, seen, started_clusters, started_workflows
+from bot_world import CHANNEL, USER, seen, started_clusters, started_workflows
 from recording_slack import Refusal
 
 from bot.stream import read_batch
@@ -24,9 +24,13 @@ def test_card_is_posted_before_the_run_is_written(person, services, settings, sl
     written_when_posted = []
     slack.when_posted = lambda call: written_when_posted.append(services.runs.list_recent())
 
-    person.type("tiny-llama")
+    answer = person.type("tiny-llama steps=60")
 
     (run,) = services.runs.list_recent()
+    assert answer["answer"]["response_type"] == "ephemeral"
+    assert run.run_id in seen(answer)
+    assert (run.request.channel_id, run.request.user_id) == (CHANNEL, USER)
+    assert run.request.overrides == {"steps": "60"}
     assert written_when_posted == [[]]
     assert slack.cards[0].arguments["channel"] == CHANNEL
     assert run.run_id in slack.cards[0].seen
@@ -35,32 +39,26 @@ def test_card_is_posted_before_the_run_is_written(person, services, settings, sl
 
 
 @pytest.mark.parametrize(
-    ("code", "advice"),
+    ("channel", "code", "advice"),
     [
-        ("not_in_channel", "/invite @Stationmaster"),
-        ("channel_not_found", "/invite @Stationmaster"),
-        ("is_archived", "this one is archived"),
-        ("restricted_action_read_only_channel", "let an admin allow it"),
+        (CHANNEL, "not_in_channel", "/invite @Stationmaster"),
+        (CHANNEL, "channel_not_found", "/invite @Stationmaster"),
+        (CHANNEL, "is_archived", "this one is archived"),
+        (CHANNEL, "restricted_action_read_only_channel", "let an admin allow it"),
+        ("D0TWO", "channel_not_found", "type the command in a channel"),  # of two others
     ],
 )
-def test_channel_that_takes_no_card_starts_nothing(person, services, settings, slack, code, advice):
-    slack.lost[CHANNEL] = code
+def test_channel_that_takes_no_card_starts_nothing(
+    person, services, settings, slack, channel, code, advice
+):
+    slack.lost[channel] = code
 
-    answer = person.type("tiny-llama")
+    answer = person.type("tiny-llama", channel_id=channel)
 
     assert advice in seen(answer)
+    assert ("/invite" in seen(answer)) == ("/invite" in advice)
     assert "nothing was started" in seen(answer)
     assert answer["answer"]["response_type"] == "ephemeral"
-    assert_nothing_started(services, settings)
-
-
-def test_direct_conversation_of_others_is_not_asked_to_invite(person, services, settings, slack):
-    slack.lost["D0TWO"] = "channel_not_found"
-
-    answer = person.type("tiny-llama", channel_id="D0TWO")
-
-    assert "type the command in a channel" in seen(answer)
-    assert "/invite" not in seen(answer)
     assert_nothing_started(services, settings)
 
 

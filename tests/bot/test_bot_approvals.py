@@ -7,6 +7,7 @@ from argparse import Namespace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from bot_world import (
@@ -398,7 +399,7 @@ def test_approved_change_whose_approver_was_killed_is_made_once_by_the_reaper(
     before = desk.services.cluster_states.load(ClusterId(lab))
     with monkeypatch.context() as patch:
         patch.setattr(Workflows, "start_cluster", lambda *_, **__: None)
-        patch.setattr(f"stationmaster.{killed_at}", kill)
+        patch.setattr(f"stationmaster.{killed_at}", Mock(side_effect=Killed))
         with pytest.raises(Killed):
             desk.approve(LEAD)
     assert desk.clusters_started == []
@@ -437,10 +438,6 @@ def assert_made_once(desk: Desk, words: str, before: Cluster) -> None:
     if "extend" in words:
         assert after.keep_until == (before.keep_until or before.requested_at) + timedelta(hours=8)
     assert len(desk.clusters_started) == (0 if "extend" in words else 1)
-
-
-def kill(*_: Any, **__: Any) -> None:
-    raise Killed
 
 
 def test_price_that_goes_up_and_back_is_asked_for_each_time(

@@ -7,11 +7,13 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from slack_sdk import WebClient
 
 from bot import app
+from bot.payloads import Event
 from stationmaster.cli.slack_manifest import app_manifest
 from stationmaster.domain.commands.table import COMMAND, SUBCOMMANDS
 
@@ -50,6 +52,7 @@ HISTORY = tuple(f"{kind}:history" for kind in ("channels", "groups", "im", "mpim
 SCOPES = {
     "app_home_opened": (),
     "app_mention": ("app_mentions:read",),
+    "app_uninstalled": (),
     "message.im": ("im:history",),
     "auth_test": (),
     "chat_delete": ("chat:write",),
@@ -61,6 +64,7 @@ SCOPES = {
     "conversations_replies": HISTORY,
     "files_upload_v2": ("files:write",),
     "oauth_v2_access": (),
+    "tokens_revoked": (),
     "usergroups_users_list": ("usergroups:read",),
     "views_open": (),
     "views_publish": (),
@@ -81,7 +85,11 @@ def test_manifest_asks_for_exactly_the_scopes_that_the_app_uses(url):
     named = {"".join(found).replace(".", "_") for text in texts for found in METHOD.findall(text)}
     calls = {name for name in named - OF_NO_METHOD if name in WebClient.__dict__}
     assert "views_publish" in calls
-    used = [*calls, *manifest["settings"]["event_subscriptions"]["bot_events"]]
+    events = manifest["settings"]["event_subscriptions"]["bot_events"]
+    kinds = get_args(Event.model_fields["event"].annotation)
+    read = {kind for each in kinds for kind in get_args(each.model_fields["type"].annotation)}
+    assert {each.partition(".")[0] for each in events} == read
+    used = [*calls, *events]
     assert set(manifest["oauth_config"]["scopes"]["bot"]) == {
         "commands",
         *(scope for name in used for scope in SCOPES[name]),

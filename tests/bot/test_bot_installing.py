@@ -7,6 +7,7 @@ from typing import Any
 import boto3
 import pytest
 from bot_world import BOT_TOKEN, REGION, SECRET, TEAM, Person, keep_secret, seen
+from recording_slack import Refusal
 
 from bot import lambda_handler
 from bot.installing import GOOD_FOR, install
@@ -71,3 +72,33 @@ def test_state_is_good_once_for_ten_minutes_and_for_one_browser(services, clock,
     clock.advance(GOOD_FOR.total_seconds())
     assert install(services, late).status == 401
     assert len(slack.of("oauth.v2.access")) == 2
+
+
+REVOKED = {"type": "tokens_revoked", "tokens": {"bot": ["U0BOT"]}}
+
+
+@pytest.mark.parametrize(
+    ("event", "error", "is_left"),
+    [
+        ({"type": "app_uninstalled"}, "account_inactive", False),
+        (REVOKED, "token_revoked", False),
+        (REVOKED | {"tokens": {"oauth": ["U1"]}}, "token_revoked", True),  # of a person
+        ({"type": "app_uninstalled"}, None, True),  # it came late: the app is there again
+    ],
+)
+def test_team_that_removes_the_app_is_taken_out_of_the_secret(
+    slack, settings, event, error, is_left
+):
+    keep_secret(APP | {"team_id": TEAM, "teams": {"T0SECOND": {"bot_token": "xoxb-2"}}})
+    if error:
+        slack.refuse("auth.test", Refusal(error=error))
+    other = Person(slack, team="T0SECOND")
+
+    for _ in range(2):
+        answer = other.deliver_event(event)
+
+    assert answer["statusCode"] == 200
+    found = boto3.client("secretsmanager", REGION).get_secret_value(SecretId="slack")
+    kept = {"T0SECOND": {"bot_token": "xoxb-2"}} if is_left else {}
+    assert json.loads(found["SecretString"]) == APP | {"team_id": TEAM, "teams": kept}
+    assert ("has not installed" in other.type("help")["body"]) is not is_left
