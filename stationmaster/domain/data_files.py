@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Final
 
-COMPRESSED: Final = (".gz", ".bz2", ".xz", ".zst")
+COMPRESSED: Final = (".gz", ".bz2", ".xz", ".zst", ".lz4")
 JSON_LINES: Final = (".jsonl", ".ndjson", ".json")
-CSV: Final = ".csv"
+TSV: Final = ".tsv"
+CSV: Final = (".csv", TSV)
 PARQUET: Final = ".parquet"
 ARROW: Final = ".arrow"
 ROW_FILES: Final = (
-    f"{', '.join(JSON_LINES)}, {CSV} (each also with {', '.join(COMPRESSED)}), {PARQUET}, {ARROW}"
+    f"{', '.join((*JSON_LINES, *CSV))} (each also with {', '.join(COMPRESSED)}), {PARQUET}, {ARROW}"
 )
 """The endings of files of rows, for messages."""
 HEAD_BYTES: Final = 4096
@@ -26,13 +27,14 @@ HEAD_BYTES: Final = 4096
 # How many files a message names.
 _NAMED: Final = 3
 
-# Source: RFC 1952, the bzip2, xz and Zstandard (RFC 8878) formats. The six digits after bzip2's
-# letters begin its first block, or are the end of an empty file: text may begin with "BZh".
+# Source: RFC 1952, the bzip2, xz, Zstandard (RFC 8878) and LZ4 frame formats. The six digits after
+# bzip2's letters begin its first block, or are the end of an empty file: text may begin with "BZh".
 _COMPRESSIONS: Final = {
     "gzip": re.compile(rb"\x1f\x8b"),
     "bzip2": re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)"),
     "xz": re.compile(rb"\xfd7zXZ\0"),
     "zstd": re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"),
+    "lz4": re.compile(rb"\x04\x22\x4d\x18"),
 }
 _PARQUET_HEAD: Final = b"PAR1"
 # A file, or a stream, whose first message begins with a length of -1.
@@ -66,11 +68,11 @@ def uncompressed(name: str) -> str:
 def is_table(name: str) -> bool:
     """Say whether a file's name is one of a file of rows."""
     lower = name.lower()
-    return lower.endswith((PARQUET, ARROW)) or uncompressed(lower).endswith((*JSON_LINES, CSV))
+    return lower.endswith((PARQUET, ARROW)) or uncompressed(lower).endswith((*JSON_LINES, *CSV))
 
 
 def compression_of(head: bytes) -> str | None:
-    """Return what a file is compressed with: gzip, bzip2, xz or zstd; None for none of them."""
+    """Return what a file is compressed with, as in `_COMPRESSIONS`; None for none of these."""
     return next((each for each, begins in _COMPRESSIONS.items() if begins.match(head)), None)
 
 

@@ -45,7 +45,7 @@ PACKED: Final = frozenset({"manifest.json", "tokenizer.json"})
 _S3_URI: Final = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/([\w.+=@:/-]{0,450}))?")
 _SHARED_PATH: Final = re.compile(r"[\w./@+-]{1,450}")
 _ARCHIVES: Final = (".tar", ".tar.gz", ".tgz")
-_COMPRESSED: Final = (".gz", ".parquet", ".zst", ".bz2", ".xz")
+_COMPRESSED: Final = (".gz", ".parquet", ".zst", ".bz2", ".xz", ".lz4")
 
 
 class Preparation(StrEnum):

@@ -37,6 +37,7 @@ FORMATS = (
     "rows.ndjson.xz",
     "rows.csv.zst",
     "rows.csv",
+    "rows.tsv.lz4",
     "rows.parquet",
     "rows.arrow",
     "stream.arrow",
@@ -46,6 +47,7 @@ _COMPRESS = {
     ".bz2": bz2.compress,
     ".xz": lzma.compress,
     ".zst": lambda data: pyarrow.compress(data, "zstd", asbytes=True),
+    ".lz4": lambda data: pyarrow.compress(data, "lz4", asbytes=True),
 }
 
 
@@ -69,8 +71,10 @@ def write_rows(path: Path, texts: Sequence[str]) -> Path:
             writer.write_table(table, max_chunksize=3)
     else:
         out = io.StringIO(newline="")
-        if ".csv" in path.name:
-            csv.writer(out).writerows([["id", "text"], *enumerate(texts)])
+        if ".csv" in path.name or ".tsv" in path.name:
+            delimiter = "\t" if ".tsv" in path.name else ","
+            writer = csv.writer(out, delimiter=delimiter)
+            writer.writerows([["id", "text"], *enumerate(texts)])
         else:
             out.writelines(json.dumps({"text": text}) + "\n" for text in texts)
         path.write_bytes(_COMPRESS.get(path.suffix, bytes)(out.getvalue().encode()))

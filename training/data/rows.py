@@ -22,6 +22,7 @@ from stationmaster.domain.data_files import (
     CSV,
     HEAD_BYTES,
     PARQUET,
+    TSV,
     compression_of,
     is_table,
     strangeness,
@@ -178,7 +179,7 @@ def _uncompressed(stream: IO[bytes], compression: str) -> Any:
         case _:
             import pyarrow  # 0.1 s
 
-            return pyarrow.CompressedInputStream(pyarrow.PythonFile(stream, mode="r"), "zstd")
+            return pyarrow.CompressedInputStream(pyarrow.PythonFile(stream, mode="r"), compression)
 
 
 class _Streams(io.RawIOBase):
@@ -251,7 +252,8 @@ def _read_csv(file: str, *, start: int) -> Iterator[tuple[str, Row | None]]:
     with opened(file) as stream:
         # Not strict, a quote that nothing closes would take in all that follows.
         text = io.TextIOWrapper(stream, "utf-8-sig", newline="")
-        rows = csv.DictReader(text, strict=True)
+        delimiter = "\t" if uncompressed(file).endswith(TSV) else ","
+        rows = csv.DictReader(text, strict=True, delimiter=delimiter)
         try:
             for number, row in enumerate(rows):
                 where = f"{file}:{rows.line_num}"
