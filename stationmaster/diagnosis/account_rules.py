@@ -1,4 +1,4 @@
-"""Rules for what AWS, CloudFormation and eksctl answer while a cluster is made or deleted."""
+"""Rules for what AWS, CloudFormation and eksctl answer: to a program, and about a cluster."""
 
 from __future__ import annotations
 
@@ -118,5 +118,14 @@ RULES: Final = (
         remedy="set volumeSize: 500 in the node group, or use the AL2023 NVIDIA image, which has "
         "the driver",
         source="eksctl-io/eksctl#6869",
+    ),
+    Rule(
+        id="s3-refused",
+        pattern=r"ClientError: An error occurred \((?:403|AccessDenied)\) when calling the "
+        r"(?P<call>\w{1,60}) operation",
+        diagnosis="S3 refused {call}: the pods have no right to that bucket or key",
+        remedy="give the role of the pods' service account s3:ListBucket and s3:GetObject there, "
+        "or name a bucket that the deployment may read: dataset=s3://BUCKET/PREFIX",
+        source="botocore ClientError; Amazon S3, HeadObject answers 403 without a reason",
     ),
 )

@@ -68,11 +68,20 @@ _ADMISSION: Final = (
     ),
     _admission(
         id="denied",
-        pattern=r'admission webhook "[^"]{1,120}" denied the request: '
-        r"(?!.{0,400}container with name pytorch)(?P<why>.{1,200})",
+        pattern=r'admission webhook "[^"]{0,120}(?:kubeflow|kb\.io)[^"]{0,120}" denied the '
+        r"request: (?!.{0,400}container with name pytorch)(?P<why>.{1,200})",
         diagnosis="the operator refused the object: {why}",
         remedy="`stationmaster lint FILE` names the field and the fix",
         source="kubeflow/trainer v1.9.4, pkg/webhooks",
+    ),
+    _admission(
+        id="policy",
+        pattern=r'admission webhook "(?P<webhook>(?![^"]{0,120}(?:kubeflow|kb\.io))[^"]{1,120})" '
+        r"denied the request: (?P<why>.{1,300})",
+        diagnosis="{webhook}, a policy of this cluster and not the operator, refused the object: "
+        "{why}",
+        remedy="write what it asks for into the manifest, or ask whoever runs that policy",
+        source="Kubernetes, dynamic admission control; Kyverno, Gatekeeper",
     ),
     _admission(
         id="mpi-versions",

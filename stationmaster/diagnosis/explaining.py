@@ -138,7 +138,10 @@ def explain(sources: Sequence[Source], context: Context = UNKNOWN) -> list[Findi
     # What is tried again by itself is no cause beside what failed.
     retried = [hit for hit in found if is_explained and _is_retried(hit.rule)]
     found = [*(hit for hit in found if hit not in retried), *retried]
-    rest = _unexplained(sources, passed, context, is_failed=bool(errors) and not is_explained)
+    # Who was killed or told to stop from outside has not said anything of it in its last line.
+    is_from_outside = any(hit.rule.rank is Rank.UNKNOWN_SIGNAL for hit in errors)
+    is_failed = bool(errors) and not is_explained and not is_from_outside
+    rest = _unexplained(sources, passed, context, is_failed=is_failed)
     unknown = list(hits.unknown.values())[:_MAX_UNKNOWN]
     if rest is None and not is_explained and unknown:
         rest, *unknown = unknown

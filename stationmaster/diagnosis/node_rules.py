@@ -139,13 +139,32 @@ RULES: Final = (
         where=NODE | frozenset({Where.POD}),
         pattern=r"DisruptionTarget: (?!TerminationByKubelet)(?P<why>\w{1,60})|EvictionByEvictionAPI"
         r"|PreemptionByScheduler|DeletionByTaintManager|TaintManagerEviction|\bNodeDrain"
-        r"|Preempted: ",
+        r"|Preempted: |in response to imminent node shutdown",
         rank=Rank.KILLED,
         diagnosis="the pod was taken from its node from outside: the node was drained or goes "
         "away, or a pod of higher priority came",
         remedy="`kubectl get events` of the node says who; `/train resume {run}` continues from "
         "the last saved checkpoint",
         source="Kubernetes, pod disruption conditions; exit code 143 is 128 + SIGTERM",
+    ),
+    Rule(
+        id="driver-changed",
+        where=LOG | EVENT,
+        pattern=r"Driver/library version mismatch",
+        rank=Rank.IMAGE,
+        diagnosis="the node's NVIDIA driver was changed while it ran: the loaded kernel module and "
+        "the libraries are of two versions",
+        remedy="reboot or replace the node, and keep its packages from being upgraded in place",
+        source="NVIDIA Management Library, NVML_ERROR_LIB_RM_VERSION_MISMATCH",
+    ),
+    Rule(
+        id="gpu-address",
+        pattern=r"illegal memory access was encountered|CUDA error: misaligned address",
+        diagnosis="code on a GPU used an address that is not its own: an index out of range, or a "
+        "kernel that does not fit these libraries",
+        remedy="start it again with CUDA_LAUNCH_BLOCKING=1 (command='env CUDA_LAUNCH_BLOCKING=1 "
+        "...'), which names the call; replace the node where it always is the same",
+        source="CUDA runtime, cudaErrorIllegalAddress",
     ),
     Rule(
         id="gpu-runtime",

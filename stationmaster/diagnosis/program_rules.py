@@ -124,7 +124,8 @@ _PROGRAMS: Final = (
     Rule(
         id="hub-gated",
         pattern=r"GatedRepoError|401 Client Error|Cannot access gated repo"
-        r"|Access to model \S{1,120} is restricted",
+        r"|Access to model \S{1,120} is restricted"
+        r"|40[13] (?:Client Error|Forbidden|Unauthorized).{0,160}(?:huggingface|hf)\.co\b",
         diagnosis="the Hugging Face hub refused access: no valid token, or the model's licence was "
         "not accepted",
         remedy="accept the licence on the model's page, and put the token into the deployment's "
