@@ -69,7 +69,8 @@ _JOB_SET_SPEC: Final = _object(
         ),
         "name",
     ),
-    failurePolicy=_object(maxRestarts=_NUMBER | {"default": 0}, restartStrategy=_TEXT),
+    # The emulated JobSet does not start Jobs again.
+    failurePolicy=_object(maxRestarts=_NUMBER | {"default": 0, "maximum": 0}),
     network=_object(enableDNSHostnames=_SWITCH, subdomain=_TEXT, publishNotReadyAddresses=_SWITCH),
     suspend=_SWITCH,
     managedBy=_TEXT,
@@ -78,7 +79,6 @@ _JOB_SET_SPEC: Final = _object(
 _JOB_SET_STATUS: Final = _object(
     conditions=_list(_CONDITION, "type"),
     restarts=_NUMBER | {"default": 0},
-    restartsCountTowardsMax=_NUMBER,
     replicatedJobsStatus=_list(_COUNTS, "name"),
 )
 _TRAIN_JOB_SPEC: Final = _object(

@@ -1,9 +1,9 @@
-"""TrainJobs as Kubeflow Trainer and JobSet run them: pods, restarts, suspension, refusals."""
+"""TrainJobs as Kubeflow Trainer and JobSet run them: pods, ends, refusals."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -41,8 +41,8 @@ class World:
                 f"{name} runs",
             )
 
-    def submit(self, name: str, script: str, *, nodes: int = 2, **changes: Any) -> None:
-        self.gateway.apply(objects(name, script, nodes=nodes, **changes))
+    def submit(self, name: str, script: str, *, nodes: int = 2) -> None:
+        self.gateway.apply(objects(name, script, nodes=nodes))
 
     def ended(self, name: str) -> str:
         def look() -> str:
@@ -55,24 +55,8 @@ class World:
         label = f"jobset.sigs.k8s.io/jobset-name={name}"
         return list(self.cluster.core.list_namespaced_pod(SPACE, label_selector=label).items)
 
-    def running(self, name: str, *, instead_of: Sequence[Any] = ()) -> list[Any]:
-        """The two pods of a job, once they run."""
-        old = {pod.metadata.uid for pod in instead_of}
 
-        def look() -> list[Any]:
-            pods = [pod for pod in self.pods(name) if pod.status.phase == "Running"]
-            is_new = not old & {pod.metadata.uid for pod in pods}
-            return pods if len(pods) == 2 and is_new else []
-
-        return eventually(look, f"the pods of {name} run")
-
-    def job_set(self, name: str) -> dict[str, Any]:
-        return self.cluster.custom.get_namespaced_custom_object(
-            "jobset.x-k8s.io", "v1alpha2", SPACE, "jobsets", name
-        )
-
-
-def objects(name: str, script: str, *, nodes: int, **changes: Any) -> list[dict[str, Any]]:
+def objects(name: str, script: str, *, nodes: int) -> list[dict[str, Any]]:
     """A rendered job, whose pods run a script and mount nothing of a file system."""
     runtime, job = train_job.render(
         JobSpec(
@@ -89,8 +73,6 @@ def objects(name: str, script: str, *, nodes: int, **changes: Any) -> list[dict[
             options=JobOptions(),
         )
     )
-    spec = runtime["spec"]["template"]["spec"]
-    spec["failurePolicy"] |= changes
     pod = pod_of(runtime)
     pod["volumes"] = [each for each in pod["volumes"] if each["name"] != "shared"]
     (container,) = pod["containers"]
@@ -109,23 +91,14 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     started.cluster.close()
 
 
-def test_gang_is_started_again_with_new_pods_until_it_succeeds(world: World, tmp_path: Any) -> None:
-    failed = f"$(ls {tmp_path} | wc -l)"
-    waits = "[ $RANK = 0 ] && exec sleep 600"
-    fails = f"n={failed}; [ $n = 2 ] && exit 0; {waits}; touch {tmp_path}/$n; exit 3"
-    world.submit("again", fails, maxRestarts=5)
+def test_job_succeeds_with_its_pods(world: World) -> None:
+    world.submit("succeeds", "exit 0")
 
-    assert world.ended("again") == "Succeeded"
-    status = world.job_set("again")["status"]
-    assert status["restarts"] == status["restartsCountTowardsMax"] == 2
-    attempts = {
-        pod.metadata.labels["jobset.sigs.k8s.io/restart-attempt"] for pod in world.pods("again")
-    }
-    assert attempts == {"2"}
+    assert world.ended("succeeds") == "Succeeded"
 
 
-def test_job_fails_once_its_restarts_are_used_up(world: World) -> None:
-    world.submit("fails", "exit 3", nodes=1, maxRestarts=1)
+def test_job_fails_with_its_first_pod(world: World) -> None:
+    world.submit("fails", "exit 3", nodes=1)
 
     assert world.ended("fails") == "Failed"
     failed = world.gateway.job("fails").condition("Failed")
@@ -135,15 +108,19 @@ def test_job_fails_once_its_restarts_are_used_up(world: World) -> None:
     assert pod.status.phase == "Failed", "its log stays readable"
 
 
-def test_pod_that_is_deleted_under_way_costs_a_restart_of_all(world: World) -> None:
-    world.submit("loses", "exec sleep 600", maxRestarts=1)
-    before = world.running("loses")
+def test_pod_that_is_deleted_under_way_ends_the_job(world: World) -> None:
+    world.submit("loses", "exec sleep 600")
 
-    world.gateway.delete("v1", "Pod", name=before[1].metadata.name)
+    def running() -> list[Any]:
+        pods = [pod for pod in world.pods("loses") if pod.status.phase == "Running"]
+        return pods if len(pods) == 2 else []
 
-    eventually(lambda: world.job_set("loses")["status"]["restarts"] == 1, "a restart")
-    world.running("loses", instead_of=before)
+    pods = eventually(running, "the pods run")
     eventually(lambda: world.gateway.job("loses").condition("Running"), "it says that it runs")
+
+    world.gateway.delete("v1", "Pod", name=pods[1].metadata.name)
+
+    assert world.ended("loses") == "Failed"
     world.gateway.delete_job("loses")
     eventually(lambda: not world.pods("loses"), "its pods go")
     runtime = ("trainer.kubeflow.org/v1alpha1", "TrainingRuntime")

@@ -1,7 +1,7 @@
-"""The controller of JobSet 0.12: Jobs of a template, started again together when one has failed.
+"""The controller of JobSet 0.12: Jobs of a template, which fail together when one has failed.
 
-It acts while a Deployment of JobSet is available. Rules of a failure policy, orders of start and
-exclusive placement are not offered. Source: kubernetes-sigs/jobset v0.12.0,
+It acts while a Deployment of JobSet is available. Restarts, rules of a failure policy, orders of
+start and exclusive placement are not offered. Source: kubernetes-sigs/jobset v0.12.0,
 pkg/controllers/jobset_controller.go and failure_policy.go.
 """
 
@@ -19,7 +19,6 @@ from stationmaster.local.cluster.controllers.owners import OwnerController, owne
 from stationmaster.local.cluster.labels import JOBSET_LABEL, JOBSET_NAME_LABEL
 
 JOB_SETS = "jobsets.jobset.x-k8s.io"
-_ATTEMPT = f"{JOBSET_LABEL}restart-attempt"
 _JOB = f"{JOBSET_LABEL}replicatedjob-name"
 
 
@@ -38,49 +37,32 @@ class JobSetController(OwnerController):
         return None
 
     def _step(self, item: Object, status: Object) -> None:
-        attempt = status.setdefault("restarts", 0)
         jobs = owned(self.objects, resources.JOBS, item)
-        current = [job for job in jobs if _attempt_of(job) >= attempt]
-        previous = [job for job in jobs if _attempt_of(job) < attempt]
         status["replicatedJobsStatus"] = [
-            _counts(each["name"], current) for each in item["spec"]["replicatedJobs"]
+            _counts(each["name"], jobs) for each in item["spec"]["replicatedJobs"]
         ]
-        active = [job for job in current if not job_end(job)]
+        active = [job for job in jobs if not job_end(job)]
         if condition_of(status, "Completed") or condition_of(status, "Failed"):
             self._delete(active)
             return
-        self._delete(previous)
-        failed = next((job for job in current if job_end(job) == "Failed"), None)
+        failed = next((job for job in jobs if job_end(job) == "Failed"), None)
         if failed is not None:
-            self._after_failure(item, status, failed)
+            message = (
+                "jobset failed due to reaching max number of restarts "
+                f"(first failed job: {failed['metadata']['name']})"
+            )
+            set_condition(status, "Failed", "ReachedMaxRestarts", message)
+            self.say(item, "Warning", "ReachedMaxRestarts", message)
             return
         wanted = sum(each.get("replicas", 1) for each in item["spec"]["replicatedJobs"])
-        if len(current) == wanted and all(job_end(job) == "Complete" for job in current):
+        if len(jobs) == wanted and all(job_end(job) == "Complete" for job in jobs):
             message = "jobset completed successfully"
             set_condition(status, "Completed", "AllJobsCompleted", message)
             self.say(item, "Normal", "AllJobsCompleted", message)
             return
         self._make_service(item)
-        self._make_jobs(item, jobs, attempt)
+        self._make_jobs(item, jobs)
         self._suspend_or_resume(item, status, active)
-
-    def _after_failure(self, item: Object, status: Object, failed: Object) -> None:
-        first = f"(first failed job: {failed['metadata']['name']})"
-        policy = item["spec"].get("failurePolicy")
-        counted = status.get("restartsCountTowardsMax", 0)
-        if policy is not None and counted < policy.get("maxRestarts", 0):
-            status |= {"restarts": status["restarts"] + 1, "restartsCountTowardsMax": counted + 1}
-            message = f"applying RestartJobSet failure policy action {first}"
-            reason = "RestartJobSetFailurePolicyAction"
-            self.say(item, "Warning", reason, message)
-            return
-        reason, message = (
-            ("FailedJobs", "jobset failed due to one or more job failures")
-            if policy is None
-            else ("ReachedMaxRestarts", "jobset failed due to reaching max number of restarts")
-        )
-        set_condition(status, "Failed", reason, f"{message} {first}")
-        self.say(item, "Warning", reason, f"{message} {first}")
 
     def _delete(self, jobs: Iterable[Object]) -> None:
         for job in jobs:
@@ -110,12 +92,11 @@ class JobSetController(OwnerController):
             resources.SERVICES, {"metadata": about, "spec": spec}, namespace=namespace
         )
 
-    def _make_jobs(self, item: Object, jobs: Iterable[Object], attempt: int) -> None:
-        """Jobs whose names are free: those of the attempt before go first."""
+    def _make_jobs(self, item: Object, jobs: Iterable[Object]) -> None:
         taken = {job["metadata"]["name"] for job in jobs}
         for replicated in item["spec"]["replicatedJobs"]:
             for index in range(replicated.get("replicas", 1)):
-                job = _job(item, replicated, index, attempt)
+                job = _job(item, replicated, index)
                 if job["metadata"]["name"] not in taken:
                     namespace = item["metadata"]["namespace"]
                     self.objects.create(resources.JOBS, job, namespace=namespace)
@@ -137,13 +118,12 @@ class JobSetController(OwnerController):
             set_condition(status, "Suspended", "ResumeJobs", message, value="False")
 
 
-def _job(item: Object, replicated: Object, index: int, attempt: int) -> Object:
+def _job(item: Object, replicated: Object, index: int) -> Object:
     name = item["metadata"]["name"]
     labels = {
         JOBSET_NAME_LABEL: name,
         _JOB: replicated["name"],
         f"{JOBSET_LABEL}job-index": str(index),
-        _ATTEMPT: str(attempt),
     }
     template = clone(replicated["template"])
     about = template.get("metadata") or {}
@@ -163,10 +143,6 @@ def _job(item: Object, replicated: Object, index: int, attempt: int) -> Object:
         },
         "spec": spec,
     }
-
-
-def _attempt_of(job: Object) -> int:
-    return int(job["metadata"]["labels"][_ATTEMPT])
 
 
 def _counts(name: str, jobs: Iterable[Object]) -> Object:
