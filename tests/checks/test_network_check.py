@@ -27,20 +27,11 @@ class World(WholeJobWorld):
     check, letters = "network", "nw"
     spec: ClusterSpec = SPEC
     lines: list[str] = field(default_factory=list)
-    waiting_reason: str = ""
+    ends: tuple[tuple[str, int], ...] = (("", 1),) * 4
 
     def checking(self):
-        name = job_name(self.live(), self.letters)
-        return [
-            PodView(
-                name=f"{name}-worker-{index}",
-                phase=phase,
-                node=node,
-                exit_code=1,
-                waiting_reason=self.waiting_reason,
-            )
-            for index, (phase, node) in enumerate(zip(self.phases, self.names, strict=False))
-        ] + [PodView(name="c-1-nw-before-worker-0", phase="Failed", node="n-1")]
+        before = PodView(name="c-1-nw-before-worker-0", phase="Failed", node="n-1")
+        return [*super().checking(), before]
 
     def log(self, pod):
         return "\n".join(self.lines) if pod.endswith("-0") else "NCCL version 2.27.7+cuda12.9"

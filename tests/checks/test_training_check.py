@@ -9,11 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 from stationmaster.checks import training
-from stationmaster.checks.whole_job import job_name
 from stationmaster.domain.cluster.spec import ClusterSpec, spec_for
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.inspection import Verdict
-from stationmaster.kubernetes.views import PodView
 from stationmaster.rendering.check_job import SMOKE_STEPS as STEPS
 from tests.support.check_world import NODES, WholeJobWorld
 from tests.support.rendered import check_job
@@ -56,7 +54,6 @@ class World(WholeJobWorld):
     check, letters, is_full = "training", "tr", True
     printed: list[list[str]] = field(default_factory=logs)
     spec: ClusterSpec = CPUS
-    ends: tuple[tuple[str, int], ...] = (("", 0), ("", 0))
     request: SimpleNamespace | None = None
 
     @property
@@ -65,20 +62,6 @@ class World(WholeJobWorld):
 
     def load_each(self, run_ids):
         return [SimpleNamespace(request=self.request) for _ in run_ids], []
-
-    def checking(self):
-        name = job_name(self.live(), self.letters)
-        ended = zip(self.phases, self.ends, strict=True)
-        return [
-            PodView(
-                name=f"{name}-worker-{index}",
-                phase=phase,
-                node=NODES[index],
-                terminated_reason=reason,
-                exit_code=code,
-            )
-            for index, (phase, (reason, code)) in enumerate(ended)
-        ]
 
     def log(self, pod):
         return "\n".join(self.printed[int(pod[-1])])

@@ -25,7 +25,12 @@ from stationmaster.domain.errors import (
 from stationmaster.domain.images import RELAY_IMAGE, TRAINING_IMAGE
 from stationmaster.domain.keys.job_options import JobOptions
 from stationmaster.domain.run.attempts import first_assignment
-from stationmaster.domain.run.events import RunPhase, StopRequested, TrainingStarted
+from stationmaster.domain.run.events import (
+    RunPhase,
+    StopRequested,
+    TrainingStarted,
+    run_event_id,
+)
 from stationmaster.local.cluster import LocalCluster
 from stationmaster.steps.ensure_job_started import ensure_job_started
 from stationmaster.steps.install_plugin import install_plugin
@@ -255,7 +260,9 @@ def test_job_is_submitted_started_and_released_to_the_last_object(
     until_ready(release_job, world)
 
     assert (started.phase, watched) == (RunPhase.RUNNING, job)
-    assert [event.job for event in world.events("job.submitted")] == [job]
+    (submitted,) = world.events("job.submitted")
+    event_id = run_event_id(RUN_ID, "job.submitted", assignment.attempt_id)
+    assert (submitted.job, submitted.event_id) == (job, event_id), "one of each attempt"
     assert world.gateway.job(job) is None
     assert world.gateway.pods(labels={"stationmaster/run-id": RUN_ID}) == []
     assert not world.gateway.exists("v1", "PersistentVolume", name=f"{RUN_ID}-fsx")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 
 import pytest
 
@@ -13,23 +12,8 @@ from stationmaster.log_keys import bound
 module_logger = logging.getLogger("stationmaster.steps.something")
 
 
-@pytest.fixture
-def lines() -> Iterator[list[logging.LogRecord]]:
-    """Records as a handler of the root logger writes them."""
-    written: list[logging.LogRecord] = []
-
-    class Handler(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            written.append(record)
-
-    handler = Handler()
-    logging.getLogger().addHandler(handler)
-    yield written
-    logging.getLogger().removeHandler(handler)
-
-
 def test_lines_of_any_module_name_the_run_and_keep_what_they_say_themselves(
-    lines: list[logging.LogRecord],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     def call() -> None:
         module_logger.warning("odd", extra={"step": "mine"})
@@ -37,15 +21,15 @@ def test_lines_of_any_module_name_the_run_and_keep_what_they_say_themselves(
     guarded(call, keys={"run_id": "run-1", "step": "reap"})
     module_logger.warning("after")
 
-    (odd,) = [line for line in lines if line.message == "odd"]
-    (after,) = [line for line in lines if line.message == "after"]
+    (odd,) = [line for line in caplog.records if line.message == "odd"]
+    (after,) = [line for line in caplog.records if line.message == "after"]
     assert (odd.run_id, odd.step) == ("run-1", "mine")  # type: ignore[attr-defined]
     assert not hasattr(after, "run_id")
 
 
-def test_inner_keys_are_added_to_outer_ones(lines: list[logging.LogRecord]) -> None:
+def test_inner_keys_are_added_to_outer_ones(caplog: pytest.LogCaptureFixture) -> None:
     with bound({"cluster_id": "c"}), bound({"run_id": "r"}):
         module_logger.warning("both")
 
-    (line,) = lines
+    (line,) = caplog.records
     assert (line.cluster_id, line.run_id) == ("c", "r")  # type: ignore[attr-defined]

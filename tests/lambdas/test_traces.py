@@ -53,8 +53,14 @@ def sent(daemon: socket.socket) -> list[dict]:
             return found
 
 
-def run(script: str, **variables: str) -> list[dict]:
-    environment = os.environ | {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", **variables}
+def run(script: str, daemon: socket.socket) -> list[dict]:
+    environment = os.environ | {
+        "AWS_ACCESS_KEY_ID": "a",
+        "AWS_SECRET_ACCESS_KEY": "b",
+        "AWS_XRAY_DAEMON_ADDRESS": f"127.0.0.1:{daemon.getsockname()[1]}",
+        "LAMBDA_TASK_ROOT": "/var/task",
+        "_X_AMZN_TRACE_ID": SAMPLED,
+    }
     finished = subprocess.run(
         [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True
     )
@@ -62,12 +68,7 @@ def run(script: str, **variables: str) -> list[dict]:
 
 
 def test_trace_is_found_by_the_run_and_shows_calls_of_aws(daemon: socket.socket):
-    (line,) = run(
-        SCRIPT,
-        AWS_XRAY_DAEMON_ADDRESS=f"127.0.0.1:{daemon.getsockname()[1]}",
-        LAMBDA_TASK_ROOT="/var/task",
-        _X_AMZN_TRACE_ID=SAMPLED,
-    )
+    (line,) = run(SCRIPT, daemon)
 
     of_aws, of_step = sent(daemon)
     assert line["result"] == "EndpointConnectionError"
@@ -84,12 +85,7 @@ def test_trace_is_found_by_the_run_and_shows_calls_of_aws(daemon: socket.socket)
 def test_trace_of_a_request_is_found_by_the_run_that_it_was_learnt_to_be_about(
     daemon: socket.socket,
 ):
-    run(
-        OF_BOT,
-        AWS_XRAY_DAEMON_ADDRESS=f"127.0.0.1:{daemon.getsockname()[1]}",
-        LAMBDA_TASK_ROOT="/var/task",
-        _X_AMZN_TRACE_ID=SAMPLED,
-    )
+    run(OF_BOT, daemon)
 
     (of_request,) = sent(daemon)
     assert of_request["name"] == "request"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from stationmaster.checks.whole_job import job_name
 from stationmaster.domain.job_kinds import JobCondition, JobKind
 from stationmaster.inspection import LiveCluster
 from stationmaster.kubernetes.views import JobView, NodeView, PodView
@@ -51,8 +52,26 @@ class WholeJobWorld(CheckWorld):
     letters = ""
     is_full = False
     phases: tuple[str, ...] = ("Succeeded", "Succeeded")
+    ends: tuple[tuple[str, int], ...] = (("", 0), ("", 0))
+    waiting_reason: str = ""
     conditions: tuple[str, ...] = ("Succeeded",)
     is_started: bool = True
+
+    def checking(self):
+        name = job_name(self.live(), self.letters)
+        return [
+            PodView(
+                name=f"{name}-worker-{index}",
+                phase=phase,
+                node=node,
+                terminated_reason=reason,
+                exit_code=code,
+                waiting_reason=self.waiting_reason,
+            )
+            for index, (phase, node, (reason, code)) in enumerate(
+                zip(self.phases, self.names, self.ends, strict=False)
+            )
+        ]
 
     def job(self, name):
         conditions = [JobCondition(each, message="why") for each in self.conditions]
