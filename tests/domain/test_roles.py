@@ -139,14 +139,7 @@ def test_one_approver_counts_once_and_a_fingerprint_sees_what_is_bought() -> Non
     twice = asked.after(first).after(first)
     assert [twice.is_given, twice.after(other).is_given] == [False, True]
     assert twice.after(other.model_copy(update={"fingerprint": "of another plan"})) == twice
-    others = (
-        {"nodes": 3},
-        {"usd": 221.0},
-        {"usd_per_hour": 111.0},
-        {"command": "x"},
-        {"keep_s": 9},
-    )
-    assert (
-        len({wish.fingerprint, *(wish.model_copy(update=each).fingerprint for each in others)}) == 6
-    )
+    others = {"nodes": 3, "usd": 221.0, "usd_per_hour": 111.0, "command": "x", "keep_s": 9}
+    wishes = [wish, *(wish.model_copy(update={name: value}) for name, value in others.items())]
+    assert len({each.fingerprint for each in wishes}) == 6
     assert wish.model_copy(update={"usd": 220.001}).fingerprint == wish.fingerprint

@@ -104,10 +104,12 @@ class PlayedLogs:
 @pytest.mark.parametrize(
     ("line", "said"), [("KeyError: 'model'", ": KeyError: 'model'"), (TransientError("away"), "")]
 )
-def test_failure_that_no_relay_reported_is_read_from_the_pods(
+def test_failure_whose_cause_no_relay_reported_is_read_from_the_pods(
     outside: World, line: str | Exception, said: str
 ):
-    run = outside.begin(*TO_RUNNING)
+    begin(outside)
+    report(outside, pod(outside, "w-0", "Failed", exit_code=75, reason="Error"))
+    run = outside.runs.load(RUN_ID)
     pods = [
         PodView(name="w-0", phase="Running", exit_code=75, terminated_reason="Error"),
         PodView(name="w-1", phase="Running", exit_code=137, terminated_reason="OOMKilled"),
