@@ -37,7 +37,7 @@ _WHOLE_SECOND: Final = timedelta(seconds=1)
 
 # What the card, another line or the receipt says, or what is the cluster's own business.
 _NEVER: Final = (
-    *(ev.ProgressReported, ev.AttemptStarted, ev.DataReported),
+    *(ev.ProgressReported, ev.DataReported),
     *(ev.BackupStarted, ev.BackupLookedAt, ev.TrainingPreparing),
     *(cl.ClusterRequested, cl.LeaseRequested, cl.LeaseGranted, cl.LeaseReleased),
     *(cl.KeepExtended, cl.KeepEnding, cl.KeepEnded, cl.DeletionRequested, cl.PassBegan),
@@ -55,6 +55,8 @@ def is_noteworthy(event: ThreadEvent) -> bool:
             return bool(event.user_id)  # otherwise the end of the run says it
         case ev.BackupFailed():
             return not event.again  # said once, until one succeeds
+        case ev.AttemptStarted():
+            return bool(event.after)  # the first is where its cluster is
         case cl.SizeSettled():
             return bool(event.reason)  # all that were wanted came
         case cl.JobKindChosen():

@@ -122,9 +122,8 @@ def _training_line(event: ThreadEvent, run: Run) -> str:
         case ev.JobDisappeared():
             name = md.code(event.job, 80)
             return f"{md.FAILED} job {name} was deleted from the cluster before it had ended"
-        case ev.JobRestarted():
-            what = f"the job was started again (restart {event.number})"
-            return f"{md.WARNING} {what}: {md.escape(event.reason, 400)}"
+        case ev.AttemptStarted():
+            return f"\u21bb attempt {run.attempt_number} begins after {md.escape(event.after, 400)}"
         case ev.DataStaged(work="linking"):
             why = md.escape(run.request.link_reason, 300)
             return f"{md.DONE} {words.staged(event)}. Linked because {why}"

@@ -5,18 +5,19 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from histories import condition, ended, event, pod, take
+from histories import condition, ended, event, pod, step, take
 
 from stationmaster.domain.errors import TrainingFailed
-from stationmaster.domain.reactions.restarts import MAX_RESTARTS, SETTLING, RestartJob
+from stationmaster.domain.reactions.restarts import MAX_RESTARTS, SETTLING, NextAttempt
 from stationmaster.domain.reactions.run import POLICY, decide
 from stationmaster.domain.reactions.seen import RelayHeard
 from stationmaster.domain.reactions.workflow import EndWait
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.attempts import first_assignment, next_assignment
 from stationmaster.domain.run.events import RunEvent, RunPhase
 from tests.support import factories
-from tests.support.factories import START
+from tests.support.factories import RUN_ID, START
 
 COMMAND = factories.make_request(program=("torchrun", "crash.py"))
 
@@ -33,19 +34,25 @@ def pod_ended(code: int, reason: str = "Error"):
     return pod("Failed", at=1, node="n-0", reason=reason, exit_code=code)
 
 
-def after(*events: RunEvent, run: Run | None = None, restarts: int | None = None) -> Run:
-    request = COMMAND.model_copy(update={"restarts": restarts})
-    return take(run or factories.make_run(RunPhase.RUNNING, request=request), *events)
+def after(*events: RunEvent, run: Run | None = None, **keys: int) -> Run:
+    if run is None:
+        request = COMMAND.model_copy(update=keys)
+        first = attempt(1, at=-1, after="")
+        run = take(factories.make_run(RunPhase.RUNNING, request=request), first)
+    return take(run, *events)
 
 
-def restarted(number: int, *, at: float):
-    return event(ev.JobRestarted, at=at, number=number, reason="r")
+def attempt(number: int, *, at: float, after: str = "r"):
+    assignment = first_assignment(RUN_ID, COMMAND)
+    if number > 1:
+        assignment = next_assignment(RUN_ID, assignment, number=number)
+    return event(ev.AttemptStarted, at=at, **dict(assignment), after=after)
 
 
 def heard(run: Run, *, at: float = 3):
     """What follows when the batch is recorded, `at` seconds after the start."""
     seen = RelayHeard(START + timedelta(seconds=at), heartbeat=True)
-    return [each for each in decide(run, seen, POLICY) if isinstance(each, EndWait | RestartJob)]
+    return [each for each in decide(run, seen, POLICY) if isinstance(each, EndWait | NextAttempt)]
 
 
 PROGRAM = {
@@ -110,7 +117,7 @@ def test_failure_from_outside_makes_the_job_anew(events):
 
     assert (run.phase, heard(run)) == (RunPhase.RECOVERING, [])
     (restart,) = heard(after(failed(), run=run))
-    assert (type(restart), restart.number) == (RestartJob, 1)
+    assert (type(restart), restart.number) == (NextAttempt, 2)
 
 
 def test_failure_of_the_products_trainer_recovers_inside_its_job():
@@ -118,7 +125,7 @@ def test_failure_of_the_products_trainer_recovers_inside_its_job():
 
     assert (run.phase, heard(run)) == (RunPhase.RECOVERING, [])
     # Until its restarts there are used up.
-    assert [type(each) for each in heard(after(failed(), run=run))] == [RestartJob]
+    assert [type(each) for each in heard(after(failed(), run=run))] == [NextAttempt]
 
 
 def test_workers_that_never_come_to_a_step_end_the_run():
@@ -138,7 +145,7 @@ def test_lost_peer_alone_is_explained_later_or_restarted():
     run = after(process("", lost_peer=True), failed())
 
     assert heard(run, at=5) == []
-    assert [type(each) for each in heard(run, at=3 + SETTLING.total_seconds())] == [RestartJob]
+    assert [type(each) for each in heard(run, at=3 + SETTLING.total_seconds())] == [NextAttempt]
     explained = after(ended("", "w-1", at=6, line="KeyError: 'x'"), run=run)
     assert heard(explained, at=7)[0].sentence == "pod w-1 failed: KeyError: 'x'; 1 failed"
 
@@ -152,41 +159,72 @@ def test_job_that_failed_without_a_word_ends_the_run_once_it_had_time():
 
 def test_restarted_job_runs_again_and_forgets_what_ended_it():
     run = after(*PASSING["kill"], failed())
-    anew = after(restarted(1, at=9), run=run)
+    anew = after(attempt(2, at=9), run=run)
 
     assert (anew.job_condition, anew.pods, anew.failures) == ("", {}, [])
-    assert (anew.job_restarts, anew.num_restarts, heard(anew)) == (1, 1, [])
+    assert (anew.attempt_number, anew.num_restarts, heard(anew)) == (2, 1, [])
+    first, second = anew.attempts
+    assert (first.why, first.ended_at, second.ended_at) == ("r", second.started_at, None)
+    assert second.rendezvous_id != first.rendezvous_id
     running = condition("Running", at=12)
     assert after(running, run=anew).phase is RunPhase.RUNNING
 
 
-def _round(number: int, *, checkpoint: bool) -> list[RunEvent]:
+def _round(number: int, *news: RunEvent) -> list[RunEvent]:
     at = 100.0 * number
-    running = condition("Running", at=at)
-    saved = [event(ev.CheckpointSaved, at=at + 1, step=10 * number)] if checkpoint else []
     lost = process("", "process 0 was killed by SIGKILL", at=at + 2)
-    return [running, *saved, lost, failed(at + 3)]
+    return [condition("Running", at=at), *news, lost, failed(at + 3)]
 
 
-def _after_rounds(count: int, *, checkpoint: bool) -> list:
-    run = after(*_round(0, checkpoint=checkpoint))
-    for number in range(1, count + 1):
-        reactions = heard(run, at=100 * number)
-        if not isinstance(reactions[0], RestartJob):
-            return reactions
-        anew = restarted(number, at=100 * number - 1)
-        run = after(anew, *_round(number, checkpoint=checkpoint), run=run)
-    return heard(run, at=100 * (count + 1))
+def _ends(*rounds: list[RunEvent], **keys: int) -> list:
+    """The decision after each of the attempts, which end with what they report."""
+    run, decided = after(**keys), []
+    for number, news in enumerate(rounds, start=1):
+        run = after(*_round(number, *news), run=run)
+        decided += heard(run, at=100 * number + 20)
+        run = after(attempt(number + 1, at=100 * number + 21), run=run)
+    return decided
 
 
-def test_restarts_without_a_new_checkpoint_end_the_run():
-    assert isinstance(_after_rounds(MAX_RESTARTS - 1, checkpoint=False)[0], RestartJob)
-    (end,) = _after_rounds(MAX_RESTARTS, checkpoint=False)
-    assert end.sentence.endswith("; 3 restarts brought no new checkpoint")
+def _saved(step: int) -> list[RunEvent]:
+    return [event(ev.CheckpointSaved, at=100 + step, step=step)]
 
 
-def test_restarts_with_progress_go_on_until_a_stop():
-    assert isinstance(_after_rounds(3 * MAX_RESTARTS, checkpoint=True)[0], RestartJob)
+def _stepped(number: int) -> list[RunEvent]:
+    return [step(number, at=100 + number)]
+
+
+def test_attempts_that_save_end_with_the_number_that_was_typed():
+    usual = _ends(*map(_saved, (10, 20, 30)))
+    assert [type(each) for each in usual] == [NextAttempt, NextAttempt, EndWait]
+    assert usual[-1].sentence.endswith("; attempts=3 allows no more")
+    more = _ends(*map(_saved, range(1, 8)), attempts=8)
+    assert [each.number for each in more] == list(range(2, 9))
+    (one,) = _ends(_saved(10), attempts=1)
+    assert one.sentence.endswith("; attempts=1 allows no more")
+
+
+@pytest.mark.parametrize(
+    ("rounds", "goes_on"),
+    [
+        (([], []), False),
+        ((_saved(10), [], []), False),
+        ((_saved(10), _stepped(90), _stepped(95)), False),  # it saves, and did not
+        (([], _saved(10), [], _saved(20)), True),
+        ((_stepped(50), _stepped(40), _stepped(45)), False),  # no further than the first came
+        ((_stepped(50), _stepped(40), _stepped(60)), True),
+    ],
+)
+def test_attempts_that_bring_a_run_no_further_end_it_after_two(rounds, goes_on):
+    *before, last = _ends(*rounds, attempts=9)
+
+    assert {type(each) for each in before} == {NextAttempt}
+    assert isinstance(last, NextAttempt) is goes_on
+    if not goes_on:
+        assert last.sentence.endswith("; 2 attempts in a row brought it no further")
+
+
+def test_stop_ends_a_run_that_would_be_tried_again():
     run = after(*PASSING["kill"], failed(), event(ev.StopRequested, at=4, user_id="U1"))
     assert [type(each) for each in heard(run)] == [EndWait]
 
@@ -196,8 +234,8 @@ def test_typed_restarts_count_in_place_of_the_cause(events):
     run = after(*events, failed(), restarts=1)
 
     (restart,) = heard(run, at=15)
-    assert (type(restart), restart.number) == (RestartJob, 1)
-    anew = after(restarted(1, at=16), run=run)
+    assert (type(restart), restart.number) == (NextAttempt, 2)
+    anew = after(attempt(2, at=16), run=run)
     assert (anew.phase, heard(anew, at=17)) == (RunPhase.RECOVERING, [])
     again = after(*events, failed(20), run=anew)
     assert [type(each) for each in heard(again, at=40)] == [EndWait]
@@ -209,14 +247,9 @@ def test_job_that_may_not_be_restarted_ends_with_the_key_in_its_reason():
     assert end.sentence.endswith("; restarts=0 allows no more")
 
 
-def test_typed_restarts_need_no_new_checkpoint_in_between():
-    run = after(restarts=MAX_RESTARTS + 2)
-    for number in range(MAX_RESTARTS + 2):
-        run = after(*_round(number, checkpoint=False), run=run)
-        (restart,) = heard(run, at=100 * number + 20)
-        assert restart.number == number + 1
-        run = after(restarted(number + 1, at=100 * number + 21), run=run)
-        assert heard(run, at=100 * number + 22) == []
+def test_typed_restarts_need_no_progress_in_between():
+    decided = _ends(*[[]] * 5, restarts=5)
+    assert [each.number for each in decided] == [2, 3, 4, 5, 6]
 
 
 def test_failure_that_the_trainer_reports_is_restarted_where_that_was_typed():
@@ -226,4 +259,4 @@ def test_failure_that_the_trainer_reports_is_restarted_where_that_was_typed():
 
     assert heard(run, at=2) == []
     (restart,) = heard(after(failed(), run=run), at=15)
-    assert (type(restart), "the loss is nan" in restart.why) == (RestartJob, True)
+    assert (type(restart), "the loss is nan" in restart.why) == (NextAttempt, True)

@@ -2,8 +2,9 @@
 
 The product's own trainer recovers inside its job: torchrun restarts its workers, and the kubelet
 its pods. A custom command and another framework are started once. Where a job has failed from a
-cause that passes, the whole job is made anew. Where restarts=N was typed, that number is counted in
-place of the cause. docs/training.md has the table.
+cause that passes, the next attempt makes the whole job anew: attempts=N at most, and never after
+two that brought the run no further. Where restarts=N was typed, that number is counted in place of
+the cause. docs/training.md has the table.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from stationmaster.domain.reactions.ending import ChangePhase
 from stationmaster.domain.reactions.workflow import EndWait
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.attempts import in_vain
 from stationmaster.domain.run.changes import REPORTED_LATE
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.domain.run.failures import first_cause
@@ -25,6 +27,8 @@ from stationmaster.domain.sizes import counted
 
 MAX_RESTARTS: Final = 3
 """The most restarts without a new checkpoint; the next failure ends the run."""
+MAX_IN_VAIN: Final = 2
+"""Attempts in a row that brought the run no further, after which it ends."""
 # How long an end waits for more than an exit code, or than "another worker is gone". What comes
 # later still ends the run, while the pods of the old job end or the new ones begin.
 SETTLING: Final = timedelta(seconds=10)
@@ -38,8 +42,8 @@ Setback = (
 
 
 @dataclass(frozen=True, slots=True)
-class RestartJob:
-    """Delete the job with its pods, and make it anew for the `number`th time."""
+class NextAttempt:
+    """Delete the job with its pods, and make it anew as the `number`th attempt at the run."""
 
     number: int
     why: str
@@ -74,7 +78,7 @@ def nature_of(run: Run) -> Nature:
     return Nature.FOLLOWING if cause.follows else Nature.UNEXPLAINED
 
 
-def after_failures(run: Run, now: datetime | None) -> tuple[EndWait | RestartJob, ...]:
+def after_failures(run: Run, now: datetime | None) -> tuple[EndWait | NextAttempt, ...]:
     """Decide after a bad end; nothing while the run recovers by itself or the end is unexplained.
 
     `now` is None for an event: then only what is clear already follows from it.
@@ -96,14 +100,26 @@ def after_failures(run: Run, now: datetime | None) -> tuple[EndWait | RestartJob
             return ()
         if nature is Nature.UNEXPLAINED and not is_allowed:
             return (EndWait(TrainingFailed, why),)
-    if most is not None and not is_allowed:
-        return (EndWait(TrainingFailed, f"{why}; restarts={most} allows no more"),)
-    return (RestartJob(run.job_restarts + 1, why),)
+    limit = "" if is_allowed else _why_last(run)
+    if limit:
+        return (EndWait(TrainingFailed, f"{why}; {limit}"),)
+    return (NextAttempt(run.attempt_number + 1, why),)
 
 
 def has_restarts_left(run: Run) -> bool:
     """Say whether the job may be made anew whatever the cause, because that was typed."""
-    return run.request.restarts is not None and run.job_restarts < run.request.restarts
+    return run.request.restarts is not None and run.attempt_number <= run.request.restarts
+
+
+def _why_last(run: Run) -> str:
+    """Say why there is no further attempt after a cause that passes; "" where there is one."""
+    if run.request.restarts is not None:
+        return f"restarts={run.request.restarts} allows no more"
+    if run.attempt_number >= run.request.attempts:
+        return f"attempts={run.request.attempts} allows no more"
+    if in_vain(run.attempts, reached=run.reached) >= MAX_IN_VAIN:
+        return f"{MAX_IN_VAIN} attempts in a row brought it no further"
+    return ""
 
 
 def _has_settled(since: datetime | None, now: datetime | None) -> bool:
@@ -153,7 +169,8 @@ def set_back(run: Run, event: Setback) -> tuple[ChangePhase, ...]:
 
 def runs_again(run: Run, event: ev.JobConditionChanged) -> tuple[ChangePhase, ...]:
     """Recover where a job that was made anew runs; not every program reports its steps."""
-    if event.condition != "Running" or run.phase is not RunPhase.RECOVERING or not run.job_restarts:
+    is_anew = run.phase is RunPhase.RECOVERING and run.attempt_number > 1
+    if event.condition != "Running" or not is_anew:
         return ()
     return (ChangePhase(RunPhase.RUNNING, f"it runs again after {run.reason}"),)
 

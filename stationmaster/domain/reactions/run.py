@@ -31,7 +31,7 @@ from stationmaster.domain.reactions.ending import (
 )
 from stationmaster.domain.reactions.queueing import JobSuspended, after_condition, queued_by_kueue
 from stationmaster.domain.reactions.restarts import (
-    RestartJob,
+    NextAttempt,
     after_failures,
     has_restarts_left,
     recovered,
@@ -130,7 +130,7 @@ Reaction = (
     | LeaveUnsaved
     | StartBackup
     | LookAtBackup
-    | RestartJob
+    | NextAttempt
 )
 Reactions = tuple[Reaction, ...]
 
@@ -180,7 +180,7 @@ def decide(run: Run, seen: Seen, policy: Policy) -> Reactions:
             return moved + _end_of_job(run)
         case ev.NodeLost():
             return set_back(run, seen) + _ask_capacity(run)
-        case ev.JobRestarted(reason=why) if run.phase is RunPhase.RUNNING:
+        case ev.AttemptStarted(after=why) if why and run.phase is RunPhase.RUNNING:
             return (ChangePhase(RunPhase.RECOVERING, why),)
         case ev.PodChanged() | ev.ProcessFailed() | ev.WorkersRestarting():
             return set_back(run, seen)
@@ -221,7 +221,6 @@ _NewsOnly = (
     | ev.AttemptStarted
     | ev.NodesLeased
     | ev.JobSubmitted
-    | ev.JobRestarted
     | ev.ClusterWarning
     | ev.TrainingPreparing
     | ev.TrainingStarted

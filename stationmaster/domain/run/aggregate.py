@@ -17,7 +17,7 @@ from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.names import job_name
 from stationmaster.domain.run import events as ev
-from stationmaster.domain.run.attempts import Attempt
+from stationmaster.domain.run.attempts import MAX_ATTEMPTS, Attempt
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.domain.run.failures import (
     MAX_FAILURES,
@@ -66,14 +66,12 @@ class Run(State):
     awaits_card: bool = False
     """Whether its workflow starts only once its card is posted."""
     ended_at: datetime | None = None
-    attempts: Annotated[list[Attempt], Bound(8)] = Field(default_factory=list)
+    attempts: Annotated[list[Attempt], Bound(MAX_ATTEMPTS)] = Field(default_factory=list)
     job_condition: str = ""
     job_message: str = ""
     job_ended_at: datetime | None = None
     """When the newest condition that ends the job turned true."""
     job_disappeared: bool = False
-    job_restarts: int = 0
-    """How often the whole job was made anew."""
     pods: Annotated[dict[str, Pod], Bound(MAX_PODS, deleted_first)] = Field(default_factory=dict)
     lost_nodes: Annotated[dict[str, ev.NodeLost], Bound(40)] = Field(default_factory=dict)
     """The nodes by name, until they are ready again or a step shows that training continues."""
@@ -108,7 +106,7 @@ class Run(State):
     restarts_without_step: int = 0
     """How often its workers were restarted since its last step."""
     restarts_in_vain: int = 0
-    """How often it was set back since its newest checkpoint."""
+    """How often its newest attempt was set back since its newest checkpoint."""
     trainer_failure: str = ""
     staging: Staging | None = None
     """How far its data is; None where nothing was brought."""
@@ -222,6 +220,19 @@ class Run(State):
     @property
     def attempt(self) -> Attempt | None:
         return self.attempts[-1] if self.attempts else None
+
+    @property
+    def attempt_number(self) -> int:
+        """The newest attempt's number, from 1."""
+        return max(len(self.attempts), 1)
+
+    @property
+    def reached(self) -> int:
+        """The step of its newest checkpoint; of a program that reports none, its newest step."""
+        if self.last_checkpoint_step is not None:
+            return self.last_checkpoint_step
+        is_seen = self.progress is not None and not self.request.uses_own_trainer
+        return self.progress.step if self.progress is not None and is_seen else 0
 
     @property
     def cluster_id(self) -> ClusterId | None:

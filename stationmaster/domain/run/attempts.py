@@ -1,13 +1,15 @@
 """One attempt at a run: where it runs, as what, and how it ended. Used by `aggregate`. Pure.
 
-A run that is placed again, or continues with another number of nodes, gets a new attempt: the
-request stays, the placement changes.
+A run whose job is made anew after a failure, is placed again, or continues with another number of
+nodes, gets a new attempt: the request stays.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from itertools import accumulate, pairwise
+from typing import Final
 
 from stationmaster.domain.event import shared
 from stationmaster.domain.frozen import Frozen
@@ -16,6 +18,9 @@ from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.names import job_name
 from stationmaster.domain.run.events import AttemptStarted, JobSubmitted, NodesLeased
 from stationmaster.domain.run.request import Placement, TrainingRequest
+
+MAX_ATTEMPTS: Final = 21
+"""The most that a run may have: the first, and `MAX_RESTARTS` of keys/restarts.py."""
 
 
 class Assignment(Frozen):
@@ -40,6 +45,8 @@ class Attempt(Assignment):
     ended_at: datetime | None = None
     why: str = ""
     """Why it ended, as a sentence; empty while it continues and after success."""
+    reached: int = 0
+    """The step up to which the run had come when it ended: see `Run.reached`."""
 
 
 def attempt_id(run_id: RunId, number: int) -> AttemptId:
@@ -69,10 +76,24 @@ def submitted(known: Sequence[Attempt], event: JobSubmitted) -> list[Attempt]:
     ]
 
 
-def begun(known: Sequence[Attempt], event: AttemptStarted) -> list[Attempt]:
-    """Return the attempts with a new one, which ends the one before it."""
+def next_assignment(run_id: RunId, before: Assignment, *, number: int) -> Assignment:
+    """Assign a further attempt: the same job on the same nodes.
+
+    What agents left at the old rendezvous must not meet the new ones.
+    """
+    fresh = attempt_id(run_id, number)
+    return Assignment(**dict(before) | {"attempt_id": fresh, "rendezvous_id": fresh})
+
+
+def begun(known: Sequence[Attempt], event: AttemptStarted, *, reached: int) -> list[Attempt]:
+    """Return the attempts with a new one, which ends the one before it.
+
+    `reached` is the step up to which the run has come.
+    """
     attempt = Attempt(**shared(event, Attempt), started_at=event.at)
-    return [*ended(known, at=event.at, why="another attempt began"), attempt]
+    if known and known[-1].job == attempt.job:
+        attempt = attempt.model_copy(update={"job_kind": known[-1].job_kind})
+    return [*ended(known, at=event.at, why=event.after, reached=reached), attempt]
 
 
 def placed(known: Sequence[Attempt], event: NodesLeased) -> list[Attempt]:
@@ -87,8 +108,15 @@ def placed(known: Sequence[Attempt], event: NodesLeased) -> list[Attempt]:
     ]
 
 
-def ended(known: Sequence[Attempt], *, at: datetime, why: str) -> list[Attempt]:
+def ended(known: Sequence[Attempt], *, at: datetime, why: str, reached: int) -> list[Attempt]:
     """Return the attempts once the newest has ended; a second end changes nothing."""
     if not known or known[-1].ended_at is not None:
         return list(known)
-    return [*known[:-1], known[-1].model_copy(update={"ended_at": at, "why": why})]
+    end = {"ended_at": at, "why": why, "reached": reached}
+    return [*known[:-1], known[-1].model_copy(update=end)]
+
+
+def in_vain(known: Sequence[Attempt], *, reached: int) -> int:
+    """Count the newest attempts in a row that brought the run no further than the ones before."""
+    ends = [0, *accumulate([*(attempt.reached for attempt in known[:-1]), reached], max)]
+    return next((n for n, (a, b) in enumerate(pairwise(ends[::-1])) if a > b), len(ends) - 1)

@@ -81,10 +81,7 @@ def _changes(run: Run, event: RunEvent) -> dict[str, object]:
                 return {}
             return {"stop_requested_by": event.user_id, "stop_why": event.why}
         case ev.AttemptStarted():
-            if run.phase.is_terminal:
-                raise IllegalTransition(f"run {run.run_id} is {run.phase.value} already")
-            attempts = begun(run.attempts, event)
-            return {"attempts": attempts, "network": None, "apart": None, "speeds": Speeds()}
+            return _attempt(run, event)
         case ev.JobSubmitted():
             return {"attempts": submitted(run.attempts, event)}
         case ev.NodesLeased():
@@ -123,7 +120,6 @@ def _approval(run: Run, event: ev.ApprovalEvent) -> dict[str, object]:
 _JobEvent = (
     ev.JobConditionChanged
     | ev.JobDisappeared
-    | ev.JobRestarted
     | ev.PodChanged
     | ev.ProcessFailed
     | ev.NodeLost
@@ -142,8 +138,6 @@ def _job_changes(run: Run, event: _JobEvent) -> dict[str, object]:
                 "job_message": event.message,
                 "job_ended_at": event.at if ends else None,
             } | (_set_back(event) if event.condition == "Restarting" else {})
-        case ev.JobRestarted():
-            return _restarted(run, event)
         case ev.JobDisappeared():
             return {"job_disappeared": True}
         case ev.PodChanged():
@@ -232,21 +226,30 @@ def _node_lost(run: Run, event: ev.NodeLost) -> dict[str, object]:
     return lost | {"reason": event.sentence}
 
 
-def _restarted(run: Run, event: ev.JobRestarted) -> dict[str, object]:
-    """Forget what was known of the earlier job and its pods."""
-    if event.number <= run.job_restarts:
-        return {}
+def _attempt(run: Run, event: ev.AttemptStarted) -> dict[str, object]:
+    """Begin an attempt, and forget what was known of the job and the pods of the one before."""
+    if run.phase.is_terminal:
+        raise IllegalTransition(f"run {run.run_id} is {run.phase.value} already")
     anew: dict[str, object] = {
+        "attempts": begun(run.attempts, event, reached=run.reached),
+        "network": None,
+        "apart": None,
+        "speeds": Speeds(),
+    }
+    if run.attempt is None:
+        return anew
+    return anew | {
         "job_condition": "",
         "job_message": "",
         "job_ended_at": None,
         "trainer_failure": "",
         "pods": {},
         "failures": [],
-        "job_restarts": event.number,
         "num_restarts": run.num_restarts + 1,
+        "restarts_in_vain": 0,
+        "restarts_without_step": 0,
+        "set_back_at": event.at,
     }
-    return anew | _set_back(event)
 
 
 def _set_back(event: _JobEvent) -> dict[str, object]:
@@ -271,7 +274,9 @@ def _phase(run: Run, event: ev.PhaseChanged) -> dict[str, object]:
         changes["restarts_in_vain"] = run.restarts_in_vain + 1
     if event.phase.is_terminal:
         changes["ended_at"] = event.at
-        changes["attempts"] = ended(run.attempts, at=event.at, why=event.reason)
+        changes["attempts"] = ended(
+            run.attempts, at=event.at, why=event.reason, reached=run.reached
+        )
     return changes
 
 

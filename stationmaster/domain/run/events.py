@@ -214,7 +214,11 @@ class CapacityEnding(_Event):
 
 
 class AttemptStarted(_Event):
-    """An attempt at the run began: a cluster was leased for it, which may not be ready yet."""
+    """An attempt at the run began.
+
+    For the first a cluster was leased, which may not be ready yet. Every other one has the lease
+    and the name of the job of the one before, whose pods are gone.
+    """
 
     type: Literal["attempt.started"] = "attempt.started"
     attempt_id: AttemptId
@@ -222,6 +226,8 @@ class AttemptStarted(_Event):
     placement: Placement
     job: Name
     rendezvous_id: Name
+    after: str = ""
+    """What the attempt before ended of, as a sentence; "" for the first."""
 
 
 class NodesLeased(_Event):
@@ -296,14 +302,6 @@ class JobDisappeared(_Event):
 
     type: Literal["job.disappeared"] = "job.disappeared"
     job: Name
-
-
-class JobRestarted(_Event):
-    """The whole job was deleted and made anew, for the `number`th time; `reason` is a sentence."""
-
-    type: Literal["job.restarted"] = "job.restarted"
-    number: int
-    reason: str
 
 
 class PodChanged(_Event):
@@ -555,8 +553,7 @@ RunEvent = Annotated[
     | CapacityEnding
     | AttemptStarted
     | NodesLeased
-    | JobSubmitted
-    | JobRestarted,
+    | JobSubmitted,
     Field(discriminator="type"),
 ]
 

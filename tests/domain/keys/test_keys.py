@@ -41,7 +41,7 @@ WORDS = (
     f"resume_from={RUN}@60 backup_every=45m schedule=constant steps=80",
     "backup_every=never push_to=lab-a/tiny.Llama_1 restarts=0 name=books-v3",
     f"image={REGISTRY}/trainer:1.0 command=\"torchrun 'a b' '$(X)'\" dataset='two words'",
-    "command=true directory=/w",
+    "command=true directory=/w attempts=7",
 )
 
 
@@ -77,6 +77,7 @@ def test_stored_request_has_all_options_flat_and_is_read_without_any() -> None:
     ("words", "options", "notes"),
     [
         ("restarts=0", {"restarts": 0}, ["restarts=0: a job that has failed is not started again"]),
+        ("attempts=5", {"attempts": 5}, ["attempts=5: tried 5 times at most"]),
         ("restarts=3", {"restarts": 3}, ["has failed is started again, 3 times at most, whatever"]),
         ("validate=full", {"is_full": True}, ["validate=full: every check runs before it trains"]),
         ("validate=quick", {"is_full": False}, []),
@@ -128,6 +129,8 @@ DURATION = "expected a duration from 10m to 7d"
     ("words", "said", "suggestion"),
     [
         *((f"restarts={value}", NUMBER, "plan ") for value in ("-1", "21", "x", "1.5", "\u0663")),
+        ("attempts=0", "expected a whole number from 1 to 20", "plan "),
+        ("attempts=2 restarts=1", "are not accepted together", "plan attempts=2"),
         *(
             (f"push_to={name}", "expected ORG/NAME", "plan ")
             for name in ("tiny", "/tiny", "lab/", "lab/a/b", "lab/..", "-lab/a", "lab/a?b")

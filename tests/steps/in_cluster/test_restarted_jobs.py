@@ -54,12 +54,12 @@ def test_failed_job_is_made_anew_once_its_pods_are_gone(killed: Account):
     hear(killed)
 
     assert job(killed) is None
-    assert killed.run.job_restarts == 0  # a pod of the old job is still there
+    assert killed.run.attempt_number == 1  # a pod of the old job is still there
     killed.services.kubernetes(killed.cluster_id).forget_pod(pod)
-    until(lambda: hear(killed) or killed.run.job_restarts == 1)
+    until(lambda: hear(killed) or killed.run.attempt_number == 2)
     made = job(killed)
     assert made["metadata"]["uid"] != before["metadata"]["uid"]
-    assert made["spec"]["elasticPolicy"]["rdzvId"].endswith("-1")
+    assert made["spec"]["elasticPolicy"]["rdzvId"].endswith("-2")
     assert (killed.run.phase, killed.run.job_condition) == (RunPhase.RECOVERING, "")
     hear(killed)
     assert job(killed)["metadata"]["uid"] == made["metadata"]["uid"]
@@ -71,7 +71,7 @@ def test_job_that_a_killed_recorder_has_made_is_not_made_twice(killed: Account):
 
     hear(killed)
 
-    assert killed.run.job_restarts == 1
+    assert killed.run.attempt_number == 2
     assert job(killed)["metadata"]["uid"] == uid
 
 

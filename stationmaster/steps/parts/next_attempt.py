@@ -1,4 +1,4 @@
-"""Makes the job of a run anew, after a failure that another start may not meet again.
+"""Begins the next attempt at a run, after a failure that another start may not meet again.
 
 The recorder calls it last, a look at a time: it deletes the job, and once its pods are gone makes
 another one of the same name, for which the run's workflow keeps waiting. What does not answer is
@@ -11,10 +11,11 @@ import logging
 from collections.abc import Iterable
 
 from stationmaster.domain.errors import PermanentError, TransientError
-from stationmaster.domain.reactions.restarts import RestartJob
+from stationmaster.domain.reactions.restarts import NextAttempt
 from stationmaster.domain.reactions.run import Reaction
 from stationmaster.domain.run.aggregate import Run
-from stationmaster.domain.run.events import JobRestarted, RunPhase
+from stationmaster.domain.run.attempts import next_assignment
+from stationmaster.domain.run.events import AttemptStarted, RunPhase
 from stationmaster.jobs.live_run import LiveRun, attempt_of, cluster_of
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.rendering.metadata import run_labels
@@ -24,35 +25,34 @@ from stationmaster.steps.parts.removal import forget_lost
 logger = logging.getLogger(__name__)
 
 
-def restart_job(services: Services, run: Run, reactions: Iterable[Reaction]) -> None:
-    """Look once at the restart of the run's job where that was decided; nothing is raised."""
+def begin_attempt(services: Services, run: Run, reactions: Iterable[Reaction]) -> None:
+    """Look once at the run's next attempt where that was decided; nothing is raised."""
     for reaction in reactions:
-        if not isinstance(reaction, RestartJob):
+        if not isinstance(reaction, NextAttempt):
             continue
         try:
             _look(services, run, reaction)
         except (TransientError, PermanentError) as exc:
-            extra = {"run_id": run.run_id, "restart": reaction.number, "error": str(exc)}
-            logger.warning("job not restarted yet", extra=extra)
+            extra = {"run_id": run.run_id, "attempt": reaction.number, "error": str(exc)}
+            logger.warning("attempt not begun yet", extra=extra)
         return
 
 
-def _look(services: Services, run: Run, restart: RestartJob) -> None:
+def _look(services: Services, run: Run, following: NextAttempt) -> None:
     gateway = services.kubernetes(cluster_of(run))
     job = gateway.job(run.job)
+    before = attempt_of(run)
+    assignment = next_assignment(run.run_id, before, number=following.number)
     if job is None or job.condition("Failed") is not None:
         if not _is_removed(gateway, run):
             return
-        attempt = attempt_of(run)
-        # What agents left at the old rendezvous must not meet the new ones.
-        fresh = {"rendezvous_id": f"{attempt.rendezvous_id}-{restart.number}"}
-        spec = LiveRun(services, run).spec(attempt=attempt.model_copy(update=fresh))
+        spec = LiveRun(services, run).spec(attempt=before.model_copy(update=dict(assignment)))
         gateway.apply(gateway.backend.render(spec))
     # Else a recorder that was killed has made it, and it is not written yet.
-    event = JobRestarted(
-        **services.run_stamp(run.run_id, "job restarted", restart.number),
-        number=restart.number,
-        reason=restart.why,
+    event = AttemptStarted(
+        **services.run_stamp(run.run_id, "attempt.started", following.number),
+        **dict(assignment),
+        after=following.why,
     )
     run = services.runs.record(run.run_id, [event])
     if run.is_stopping or run.phase is RunPhase.SAVING or run.phase.is_terminal:
