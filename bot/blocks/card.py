@@ -83,6 +83,7 @@ def card_milestone(view: RunView) -> str:
             approved_by(run.approval),
             run.approval.wish.fingerprint if run.approval is not None else "",
             str(run.resumed_from_step),
+            str(run.attempt_number),
             run.network.job if run.network is not None else "",
             run.apart.job if run.apart is not None else "",
             run.unsaved_reason,
@@ -187,6 +188,9 @@ def _notices(view: RunView) -> list[Block]:
         times = f"{run.num_restarts} restarts" if run.num_restarts > 1 else "a restart"
         after = f" after {times}" if run.num_restarts or not run.request.resume_from else ""
         notices.append(f"\u21bb Resumed from step {run.resumed_from_step:,}{after}")
+    if run.attempt_number > 1 and not run.phase.is_terminal:
+        most = run.request.attempts if run.request.restarts is None else run.request.restarts + 1
+        notices.append(f"\u21bb Attempt {run.attempt_number} of {most}")
     notices += running_lines(run)
     if run.stop_why and run.phase is not RunPhase.STOPPED:
         notices.append(f"\U0001f6d1 *Being {md.escape(run.stop_why, 400)}*")

@@ -14,6 +14,7 @@ from bot.blocks import mrkdwn as md
 from bot.blocks import words
 from bot.blocks.approval import approved_by
 from bot.blocks.elements import Block, Content, actions, context, fields, header, section
+from bot.blocks.recoveries import lost_line
 from bot.blocks.results import result_blocks, result_buttons
 from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
 from stationmaster.domain.cluster.shares import shares
@@ -38,8 +39,6 @@ def run_receipt(view: RunView, *, now: datetime) -> Content:
     as_planned = " On AWS the run would cost about what was planned."
     blocks += _emulation(run.emulated_speed, as_planned)
     blocks += _result(view)
-    if approval := approved_by(run.approval):
-        blocks.append(context(approval))
     deleted = _deleted(cluster)
     blocks += deleted
     if cluster is not None and cluster.spec.eks_name:
@@ -125,7 +124,8 @@ def _price_notes(cluster: Cluster | None) -> list[Block]:
 
 def _result(view: RunView) -> list[Block]:
     links = [actions(result_buttons(view))] if view.run.results is not None else []
-    return [*result_blocks(view), *links]
+    said = [approved_by(view.run.approval), lost_line(view.run)]
+    return [*result_blocks(view), *links, *(context(each) for each in said if each)]
 
 
 def _figures(view: RunView, label: str, cost: str, *, now: datetime) -> Block:

@@ -11,6 +11,7 @@ from bot.blocks import mrkdwn as md
 from bot.blocks import words
 from bot.blocks.approval import approval_line
 from bot.blocks.failures import recovery_line
+from bot.blocks.recoveries import proof_line
 from bot.blocks.results import backup_line, export_line, push_line, results_line
 from bot.blocks.running import apart_line, network_line
 from stationmaster.domain.cluster import events as cl
@@ -123,7 +124,7 @@ def _training_line(event: ThreadEvent, run: Run) -> str:
             name = md.code(event.job, 80)
             return f"{md.FAILED} job {name} was deleted from the cluster before it had ended"
         case ev.AttemptStarted():
-            return f"\u21bb attempt {run.attempt_number} begins after {md.escape(event.after, 400)}"
+            return f"\u21bb attempt {event.number} begins after {md.escape(event.after, 400)}"
         case ev.DataStaged(work="linking"):
             why = md.escape(run.request.link_reason, 300)
             return f"{md.DONE} {words.staged(event)}. Linked because {why}"
@@ -154,6 +155,8 @@ def _training_line(event: ThreadEvent, run: Run) -> str:
             return f"{md.FAILED} {pod}: {md.escape(said, 600)}"
         case ev.TrainingResumed():
             return f"\u21bb training resumed from step {event.step:,}"
+        case ev.TrainingRecovered():
+            return proof_line(event.recovery, run)
         case ev.TrainingReportedFailure(restarting=True):
             return f"{md.WARNING} the workers start again: {md.escape(event.reason, 600)}"
         case ev.TrainingReportedFailure():

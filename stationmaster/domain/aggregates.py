@@ -22,7 +22,7 @@ RUN: Final = Aggregate[Run, RunEvent](
     event=RUN_EVENT,
     start=start_run,
     apply=apply,
-    consequences=run_reactions.phase_changes,
+    consequences=run_reactions.consequences,
     not_found=lambda run_id: RunNotFound(f'no run is called "{run_id[:60]}"; see /train list'),
 )
 CLUSTER: Final = Aggregate[Cluster, ClusterEvent](

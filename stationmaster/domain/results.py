@@ -196,6 +196,32 @@ class TrainerFacts(Frozen):
     """The data set, and its hash where it has one."""
 
 
+class Recovery(Frozen):
+    """A setback that training has passed: what it cost, and what proves that it went on rightly."""
+
+    attempt: int
+    why: str
+    step: int
+    """The newest step before the setback."""
+    resumed_step: int
+    resumed_sample: int | None = None
+    """The samples that the model had seen at that step; None where the program chooses them."""
+    repeated_steps: int
+    repeated_tokens: int | None = None
+    lost_s: float
+    """From the last step before the setback until training was further than that."""
+    lost_usd: float
+    loss_before: float | None = None
+    """The median of the last losses before it, in nats."""
+    loss_after: float | None = None
+    loss_z: float | None = None
+    """How far it is above `loss_before`, in robust standard deviations of those before."""
+    compared: int = 0
+    """The steps that were reported both before and after it."""
+    equal: int = 0
+    """Those of them that have the same loss to the last bit."""
+
+
 class RunFacts(TrainerFacts):
     """What a manifest says of the run itself, known when its result is saved."""
 
@@ -217,6 +243,9 @@ class RunFacts(TrainerFacts):
     step: int | None = None
     loss_nats: float | None = Field(default=None, allow_inf_nan=False)
     cost_usd: float | None = Field(default=None, allow_inf_nan=False)
+    attempts: Count = 1
+    recoveries: tuple[Recovery, ...] = ()
+    """Of its newest setbacks, as many as a run keeps."""
 
 
 class ResultManifest(RunFacts):

@@ -46,6 +46,8 @@ def result_facts(live: LiveRun, *, outcome: RunPhase) -> RunFacts:
         step=progress.step if progress is not None else None,
         loss_nats=progress.loss_nats if progress is not None else None,
         cost_usd=round(cluster.cost_usd(services.now()), 6),
+        attempts=run.attempt_number,
+        recoveries=tuple(run.recoveries),
     )
 
 

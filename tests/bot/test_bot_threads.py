@@ -30,8 +30,10 @@ from stationmaster.domain.approvals import Approval, Wish
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.cluster.resources import Resource, ResourceStatus
 from stationmaster.domain.resources import ResourceKind
+from stationmaster.domain.results import Recovery
 from stationmaster.domain.run import changes
 from stationmaster.domain.run import events as ev
+from stationmaster.domain.run.attempts import first_assignment, next_assignment
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.domain.run.failures import Failure
 from stationmaster.domain.run.kept import Backup, Backups
@@ -190,8 +192,48 @@ TOLD = [
 ]
 
 
+PASSED = Recovery(
+    attempt=2,
+    why="killed",
+    step=60,
+    resumed_step=50,
+    resumed_sample=1600,
+    repeated_steps=10,
+    repeated_tokens=40_960,
+    lost_s=121,
+    lost_usd=1.21,
+    loss_before=2.5,
+    loss_after=2.4,
+    loss_z=-0.44,
+    compared=10,
+    equal=9,
+)
+FIRST = first_assignment(RUN_ID, REQUEST)
+ABOVE = {"loss_before": 2.0, "loss_after": 9.0, "loss_z": 3.1}
+BARE = Recovery(
+    attempt=1, why="w", step=60, resumed_step=60, repeated_steps=0, lost_s=9, lost_usd=0
+)
 SAID = [
     (phase(RunPhase.RUNNING), "\u25b8 *training*"),
+    (
+        event(ev.TrainingRecovered, recovery=PASSED),
+        "\u2713 *recovered* by attempt 2 of 3: resumed at step 50 (sample 1,600), 10 steps "
+        "repeated (41 K tokens), 2m 01s and $1.21 lost; 9 of 10 repeated steps with the same loss "
+        "to the last bit; loss 2.400 after 2.500: within its band (z -0.4)",
+    ),
+    (
+        event(ev.TrainingRecovered, recovery=BARE.model_copy(update=ABOVE)),
+        "\u26a0\ufe0f *recovered*: resumed at step 60, 0 steps repeated, 9s and $0.00 lost; loss "
+        "9.000 after 2.000: *above* its band (z +3.1)",
+    ),
+    (
+        event(ev.TrainingRecovered, recovery=BARE),
+        "\u2713 *recovered*: resumed at step 60, 0 steps repeated, 9s and $0.00 lost",
+    ),
+    (
+        event(ev.AttemptStarted, **dict(next_assignment(RUN_ID, FIRST, number=2)), after=FAILED),
+        f"\u21bb attempt 2 begins after {FAILED}",
+    ),
     (
         event(ev.TrainingFinished, step=9, samples=[{"prompt": "`if", "text": "<x>\nreturn"}]),
         "\U0001f3c1 last step 9 taken\n> `'if` &lt;x&gt; return",

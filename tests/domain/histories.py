@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from stationmaster.domain.errors import IllegalTransition
-from stationmaster.domain.reactions.run import phase_changes
+from stationmaster.domain.reactions.run import consequences
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.changes import apply
@@ -49,7 +49,7 @@ def take(run: Run, *events: RunEvent) -> Run:
             run = apply(run, each)
         except IllegalTransition:
             continue
-        for change in phase_changes(run, each):
+        for change in consequences(run, each):
             run = apply(run, change)
     return run
 

@@ -20,8 +20,8 @@ from stationmaster.domain.reactions.run import (
     POLICY,
     TORN_DOWN_EARLY,
     ChangePhase,
+    consequences,
     decide,
-    phase_changes,
 )
 from stationmaster.domain.reactions.seen import (
     CapacityLost,
@@ -185,14 +185,14 @@ def test_setback_while_running_is_a_recovery(cause, reason):
 
     assert [each.phase for each in reactions] == ([RunPhase.RECOVERING] if reason else [])
     assert all(each.reason.startswith(reason) for each in reactions)
-    assert phase_changes(make_run(RunPhase.PROVISIONING), cause) == []
+    assert consequences(make_run(RunPhase.PROVISIONING), cause) == []
 
 
 def test_pod_that_ends_well_after_another_failed_is_no_setback():
     done = pod("Running", "w-1", exit_code=0)
     run = apply(apply(make_run(RunPhase.RUNNING), pod("Running", exit_code=137)), done)
 
-    assert phase_changes(run, done) == []
+    assert consequences(run, done) == []
 
 
 @pytest.mark.parametrize(
@@ -479,7 +479,7 @@ def test_run_recovers_from_the_loss_of_a_spot_node_and_says_who_took_it(cause):
     run = run_after(*ON_SPOT)
     assert run.phase is RunPhase.RUNNING  # it trains on until its pods are ended
 
-    (recovering,) = phase_changes(apply(run, cause), cause)
+    (recovering,) = consequences(apply(run, cause), cause)
 
     assert recovering.phase is RunPhase.RECOVERING
     assert recovering.reason == "spot node n-0 is taken back by AWS"
@@ -496,9 +496,9 @@ def test_run_whose_spot_node_is_not_replaced_ends_by_the_limit_of_any_lost_node(
 def test_change_of_phase_is_the_same_event_whenever_it_follows_from_the_same_cause():
     run = apply(make_run(RunPhase.RUNNING), NOT_READY)
 
-    (once,), (again,) = phase_changes(run, NOT_READY), phase_changes(run, NOT_READY)
+    (once,), (again,) = consequences(run, NOT_READY), consequences(run, NOT_READY)
     later = event(ev.NodeLost, at=7, node="n-0", reason="NotReady")
-    (of_another_cause,) = phase_changes(run, later)
+    (of_another_cause,) = consequences(run, later)
 
     assert once == again
     assert (once.at, once.phase) == (NOT_READY.at, RunPhase.RECOVERING)

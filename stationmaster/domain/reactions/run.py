@@ -66,6 +66,7 @@ from stationmaster.domain.reactions.workflow import (
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunEvent, RunPhase
+from stationmaster.domain.run.recoveries import proven
 from stationmaster.domain.run.stall import why_stalled
 
 TORN_DOWN_EARLY: Final = "its teardown was started before it had ended"
@@ -198,13 +199,14 @@ def decide(run: Run, seen: Seen, policy: Policy) -> Reactions:
             return _nothing(seen)
 
 
-def phase_changes(run: Run, event: RunEvent) -> list[RunEvent]:
-    """Return the changes of phase that follow from `event`, for the store to write with it."""
-    return [
+def consequences(run: Run, event: RunEvent) -> list[RunEvent]:
+    """Return what the store writes with `event`: changes of phase, and the end of a setback."""
+    changes: list[RunEvent] = [
         reaction.event_after(event)
         for reaction in decide(run, event, POLICY)
         if isinstance(reaction, ChangePhase)
     ]
+    return [*changes, *proven(run, event)]
 
 
 _NewsOnly = (
@@ -227,6 +229,7 @@ _NewsOnly = (
     | ev.TrainingEvaluated
     | ev.CheckpointSaved
     | ev.TrainingFinished
+    | ev.TrainingRecovered
     | ev.NetworkObserved
     | ev.PodsApart
     | ev.NodeTakenBack

@@ -16,6 +16,7 @@ from stationmaster.domain.event import shared
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.names import job_name
+from stationmaster.domain.results import Recovery
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.attempts import MAX_ATTEMPTS, Attempt
 from stationmaster.domain.run.events import RunPhase
@@ -30,6 +31,7 @@ from stationmaster.domain.run.kept import (
     Results,
 )
 from stationmaster.domain.run.pods import MAX_PODS, Pod, deleted_first
+from stationmaster.domain.run.recoveries import MAX_RECOVERIES, Setback
 from stationmaster.domain.run.request import Placement, TrainingRequest
 from stationmaster.domain.run.speeds import Speeds
 from stationmaster.domain.run.staging import Staging
@@ -83,6 +85,10 @@ class Run(State):
     """How containers and processes ended badly since training last continued."""
     set_back_at: datetime | None = None
     """When a pod, a node or the workers were last lost."""
+    setback: Setback | None = None
+    """Where it stood when it was last set back; None once training has passed that."""
+    recoveries: Annotated[list[Recovery], Bound(MAX_RECOVERIES)] = Field(default_factory=list)
+    """What the newest setbacks have cost, and what proves that training went on rightly."""
     trainer_seen_at: datetime | None = None
     """When the trainer last said anything, by its own clock."""
     preparing: ev.TrainingPreparing | None = None

@@ -21,6 +21,7 @@ from stationmaster.domain.run.failure_lines import says_lost_peer
 from stationmaster.domain.run.failures import failures_after, first_cause, still_open
 from stationmaster.domain.run.kept import KeptEvent, backups_after, results_after
 from stationmaster.domain.run.pods import pod_after
+from stationmaster.domain.run.recoveries import resumed, set_back, trains_again, went_on
 from stationmaster.domain.run.speeds import Speeds, speeds_after
 from stationmaster.domain.run.staging import staging_after
 
@@ -90,6 +91,8 @@ def _changes(run: Run, event: RunEvent) -> dict[str, object]:
         case ev.TrainingPreparing():
             is_newest = run.preparing is None or run.preparing.at <= event.at
             return {"preparing": event} if is_newest else {}
+        case ev.TrainingRecovered():
+            return {"setback": None, "recoveries": [*run.recoveries, event.recovery]}
         case ev.NetworkObserved():
             return {"network": event} if event.job == run.job else {}
         case ev.PodsApart():
@@ -195,6 +198,7 @@ def _training_changes(run: Run, event: _TrainingEvent) -> dict[str, object]:
             return {"last_checkpoint_step": event.step, "restarts_in_vain": 0}
         case ev.TrainingResumed():
             return {
+                "setback": resumed(run.setback, event),
                 "resumed_from_step": event.step,
                 "speeds": Speeds(),
                 "failures": still_open(run.failures, trained_at=event.at),
@@ -249,6 +253,7 @@ def _attempt(run: Run, event: ev.AttemptStarted) -> dict[str, object]:
         "restarts_in_vain": 0,
         "restarts_without_step": 0,
         "set_back_at": event.at,
+        "setback": set_back(run, event.after),
     }
 
 
@@ -270,8 +275,10 @@ def _phase(run: Run, event: ev.PhaseChanged) -> dict[str, object]:
         changes["saving_since"] = event.at
     if event.phase is RunPhase.RUNNING:
         changes["restarts_without_step"] = 0
+        changes["setback"] = trains_again(run)
     if event.phase is RunPhase.RECOVERING:
         changes["restarts_in_vain"] = run.restarts_in_vain + 1
+        changes["setback"] = set_back(run, event.reason)
     if event.phase.is_terminal:
         changes["ended_at"] = event.at
         changes["attempts"] = ended(
@@ -315,6 +322,7 @@ def _progress(run: Run, event: ev.ProgressReported) -> dict[str, object]:
         "left_nodes": [*run.left_nodes, *sorted(left - {*run.left_nodes})],
         "failures": still_open(run.failures, trained_at=event.at - REPORTED_LATE),
         "progress": event,
+        "setback": went_on(run.setback, event) if run.phase is RunPhase.RUNNING else run.setback,
         "speeds": speeds_after(run.speeds, event),
         "first_loss_nats": first,
         "loss_points": points,

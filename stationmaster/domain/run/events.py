@@ -20,6 +20,7 @@ from stationmaster.domain.ids import AttemptId, ClusterId, EventId, RunId
 from stationmaster.domain.job_kinds import ConditionName, JobKind
 from stationmaster.domain.outside import Name
 from stationmaster.domain.progress_lines import Sample
+from stationmaster.domain.results import Recovery
 from stationmaster.domain.run.request import Placement, TrainingRequest
 
 
@@ -229,6 +230,11 @@ class AttemptStarted(_Event):
     after: str = ""
     """What the attempt before ended of, as a sentence; "" for the first."""
 
+    @property
+    def number(self) -> int:
+        """The attempt's number, from 1, which its id ends with."""
+        return int(self.attempt_id.rpartition("-")[2])
+
 
 class NodesLeased(_Event):
     """An attempt that may run on fewer nodes than wished got this many, at this price an hour."""
@@ -430,6 +436,13 @@ class TrainingResumed(_Event):
     path: str = ""
 
 
+class TrainingRecovered(_Event):
+    """Training has passed the step at which it was set back."""
+
+    type: Literal["training.recovered"] = "training.recovered"
+    recovery: Recovery
+
+
 class TrainingReportedFailure(_Event):
     """The trainer itself said why it cannot continue; the job's condition follows."""
 
@@ -553,7 +566,8 @@ RunEvent = Annotated[
     | CapacityEnding
     | AttemptStarted
     | NodesLeased
-    | JobSubmitted,
+    | JobSubmitted
+    | TrainingRecovered,
     Field(discriminator="type"),
 ]
 
