@@ -21,6 +21,7 @@ from stationmaster.domain.reactions.ending import stop_reason
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.attempts import attempt_number
 from stationmaster.domain.run.events import RunEvent, RunPhase
 from stationmaster.domain.sizes import counted
 
@@ -124,7 +125,8 @@ def _training_line(event: ThreadEvent, run: Run) -> str:
             name = md.code(event.job, 80)
             return f"{md.FAILED} job {name} was deleted from the cluster before it had ended"
         case ev.AttemptStarted():
-            return f"\u21bb attempt {event.number} begins after {md.escape(event.after, 400)}"
+            number = attempt_number(event.attempt_id)
+            return f"\u21bb attempt {number} begins after {md.escape(event.after, 400)}"
         case ev.DataStaged(work="linking"):
             why = md.escape(run.request.link_reason, 300)
             return f"{md.DONE} {words.staged(event)}. Linked because {why}"

@@ -252,7 +252,7 @@ class Script:
             "run_id": run.run_id,
             "cluster_id": run.cluster_id,
             "phases": run.phase_names,
-            "attempts": len(run.attempts),
+            "attempts": run.attempt_number if run.attempts else 0,
             "steps": run.progress.step if run.progress else 0,
             "first_loss": run.first_loss_nats,
             "last_loss": run.progress.loss_nats if run.progress else None,

@@ -196,11 +196,14 @@ class TrainerFacts(Frozen):
     """The data set, and its hash where it has one."""
 
 
+MAX_WHY: Final = 160
+
+
 class Recovery(Frozen):
     """A setback that training has passed: what it cost, and what proves that it went on rightly."""
 
     attempt: int
-    why: str
+    why: str = Field(max_length=MAX_WHY)
     step: int
     """The newest step before the setback."""
     resumed_step: int

@@ -20,6 +20,7 @@ from stationmaster.domain.cluster.shares import shares
 from stationmaster.domain.commands.grammar import MAX_COMMAND_CHARACTERS
 from stationmaster.domain.errors import IllegalTransition
 from stationmaster.domain.resources import ResourceKind
+from stationmaster.domain.results import MAX_WHY, Recovery
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunPhase
@@ -31,6 +32,7 @@ HALF = 200 * 1024  # of what an item of DynamoDB takes
 WRITTEN_ONCE = {"request", "spec"}
 LONG = "\x1b" * 2_000  # six bytes each as JSON
 LONG_WORDS = "\U0001f600" * MAX_COMMAND_CHARACTERS
+RECOVERY = Recovery(why="w" * MAX_WHY, **dict.fromkeys(set(Recovery.model_fields) - {"why"}, 2**52))
 
 
 def collections(model: type[BaseModel], path: str = "") -> Iterator[tuple[str, Bound | None]]:
@@ -88,6 +90,7 @@ def run_events(number: int) -> list[ev.RunEvent]:
             job=LONG,
             rendezvous_id=LONG,
         ),
+        event(ev.TrainingRecovered, recovery=RECOVERY),
         event(ev.ResultsNotPushed, repository=LONG, reason=LONG),
         event(ev.DataUnlinked, cluster_id=CLUSTER_ID, reason=LONG),
         event(ev.ResultsUnsaved, reason=LONG),

@@ -8,7 +8,7 @@ from histories import condition, ended, event, run_after, step, take
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunPhase
-from stationmaster.domain.run.recoveries import ENOUGH_LOSSES, KEPT_LOSSES, robust_z
+from stationmaster.domain.run.recoveries import ENOUGH_LOSSES, KEPT_LOSSES, MAX_RECOVERIES, robust_z
 from tests.support.factories import make_request
 
 COMMAND = make_request(program=("torchrun", "train.py"))
@@ -116,7 +116,7 @@ def test_stored_losses_and_proofs_are_bounded():
         here = 62 + 10 * number
         run = take(run, *losses(range(here, here + 6), at=at), killed(at=at + 10))
         run = take(run, resumed(here + 5, at=at + 20))
-    assert len(run.recoveries) == 40
+    assert len(run.recoveries) == MAX_RECOVERIES
 
 
 @pytest.mark.parametrize("old", [[1.0] * 4, [1.0] * 9, []])

@@ -230,7 +230,7 @@ class Run(State):
     @property
     def attempt_number(self) -> int:
         """The newest attempt's number, from 1."""
-        return max(len(self.attempts), 1)
+        return self.attempt.number if self.attempt is not None else 1
 
     @property
     def reached(self) -> int:

@@ -16,11 +16,13 @@ from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.ids import AttemptId, ClusterId, RunId
 from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.names import job_name
+from stationmaster.domain.outside import clipped
 from stationmaster.domain.run.events import AttemptStarted, JobSubmitted, NodesLeased
 from stationmaster.domain.run.request import Placement, TrainingRequest
 
-MAX_ATTEMPTS: Final = 21
-"""The most that a run may have: the first, and `MAX_RESTARTS` of keys/restarts.py."""
+MAX_ATTEMPTS: Final = 8
+"""The newest attempts that a run keeps."""
+_MAX_WHY: Final = 300
 
 
 class Assignment(Frozen):
@@ -34,6 +36,11 @@ class Assignment(Frozen):
     """The name of its job in Kubernetes."""
     rendezvous_id: str
     """The id by which its processes find each other; another attempt has another one."""
+
+    @property
+    def number(self) -> int:
+        """The attempt's number, from 1."""
+        return attempt_number(self.attempt_id)
 
 
 class Attempt(Assignment):
@@ -52,6 +59,11 @@ class Attempt(Assignment):
 def attempt_id(run_id: RunId, number: int) -> AttemptId:
     """Make the id of a run's attempt; `number` counts from 1."""
     return AttemptId(f"{run_id}-{number}")
+
+
+def attempt_number(attempt_id: AttemptId) -> int:
+    """Return the number that the id was made with."""
+    return int(attempt_id.rpartition("-")[2])
 
 
 def first_assignment(run_id: RunId, request: TrainingRequest) -> Assignment:
@@ -112,7 +124,7 @@ def ended(known: Sequence[Attempt], *, at: datetime, why: str, reached: int) -> 
     """Return the attempts once the newest has ended; a second end changes nothing."""
     if not known or known[-1].ended_at is not None:
         return list(known)
-    end = {"ended_at": at, "why": why, "reached": reached}
+    end = {"ended_at": at, "why": clipped(why, _MAX_WHY), "reached": reached}
     return [*known[:-1], known[-1].model_copy(update=end)]
 
 

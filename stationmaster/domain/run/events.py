@@ -230,11 +230,6 @@ class AttemptStarted(_Event):
     after: str = ""
     """What the attempt before ended of, as a sentence; "" for the first."""
 
-    @property
-    def number(self) -> int:
-        """The attempt's number, from 1, which its id ends with."""
-        return int(self.attempt_id.rpartition("-")[2])
-
 
 class NodesLeased(_Event):
     """An attempt that may run on fewer nodes than wished got this many, at this price an hour."""

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 from stationmaster.domain.aggregate import Bound
 from stationmaster.domain.catalogue.training_config import LanguageTraining
 from stationmaster.domain.frozen import Frozen
-from stationmaster.domain.results import Recovery
+from stationmaster.domain.outside import clipped
+from stationmaster.domain.results import MAX_WHY, Recovery
 from stationmaster.domain.run.events import (
     ProgressReported,
     RunEvent,
@@ -28,7 +29,7 @@ from stationmaster.domain.run.events import (
 if TYPE_CHECKING:
     from stationmaster.domain.run.aggregate import Run
 
-MAX_RECOVERIES: Final = 40
+MAX_RECOVERIES: Final = 12
 # The losses before a setback with which those after it are compared.
 KEPT_LOSSES: Final = 50
 # The losses after it that are waited for; the median of fewer says little.
@@ -63,7 +64,8 @@ def set_back(run: Run, why: str) -> Setback | None:
     if run.progress is None:
         return None
     points = tuple(run.loss_points[-KEPT_LOSSES:])
-    return Setback(why=why, at=run.progress.at, step=run.progress.step, before=points)
+    said = clipped(why, MAX_WHY)
+    return Setback(why=said, at=run.progress.at, step=run.progress.step, before=points)
 
 
 def resumed(setback: Setback | None, event: TrainingResumed) -> Setback | None:
