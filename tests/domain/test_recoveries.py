@@ -94,7 +94,7 @@ def test_program_without_checkpoints_goes_on_from_the_first_step_that_it_reports
     again = [condition("Running", at=100), *losses(range(1, 67), at=170, pod="w-0")]
     (proof,) = after_a_kill(*again, request=COMMAND).recoveries
 
-    assert (proof.resumed_step, proof.repeated_steps) == (1, 59)
+    assert (proof.resumed_step, proof.repeated_steps) == (0, 60)
     assert (proof.resumed_sample, proof.repeated_tokens) == (None, None)
 
 

@@ -49,7 +49,7 @@ class Setback(Frozen):
     before: Points
     """The newest steps before it, with their losses in nats."""
     resumed_step: int | None = None
-    """The checkpoint's step, or the first step that a program without one has reported again."""
+    """The checkpoint's step; of a program without one, that before the first it reports."""
     again: Points = ()
     """The steps since, with their losses."""
     passed_at: datetime | None = None
@@ -89,7 +89,7 @@ def went_on(setback: Setback | None, event: ProgressReported) -> Setback | None:
     again = setback.again
     if event.loss_nats is not None:
         again = (*again, (event.step, event.loss_nats))[-KEPT_LOSSES:]
-    resumed = event.step if setback.resumed_step is None else setback.resumed_step
+    resumed = event.step - 1 if setback.resumed_step is None else setback.resumed_step
     news = {"resumed_step": resumed, "again": again, "passed_at": passed_at}
     return setback.model_copy(update=news)
 
