@@ -86,6 +86,7 @@ RULES: Final[dict[str, tuple[Severity, str]]] = {
     "shared-memory": ("warning", "/dev/shm that is too small, on the host, or too large"),
     "processes": ("error", "torchrun's processes against the GPUs of a pod"),
     "torchrun": ("error", "torchrun flags that contradict each other or the job"),
+    "accelerate": ("warning", "accelerate launch in several pods, without what joins them"),
     "torchrun-path": ("warning", "torchrun by a path that images do not share"),
     "port": ("warning", "a rendezvous port that is not the operator's"),
     "ranks": ("warning", "RANK or WORLD_SIZE of the operator used as those of processes"),

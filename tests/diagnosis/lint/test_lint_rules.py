@@ -35,6 +35,12 @@ from stationmaster.kubernetes.manifests import MANIFESTS
 
 ENV = "                - {name: NCCL_DEBUG, value: WARN}\n"
 COMMAND = "[torchrun, --nproc_per_node=8, /app/train.py, --output_dir=/fsx/llama]"
+# Two pods of a Job, which nobody tells where they meet.
+MEETING = BATCH.replace("  backoffLimit: 1", "  backoffLimit: 1\n  parallelism: 2").replace(
+    "command: [nvidia-smi]",
+    "command: [torchrun, --nnodes=2, /app/train.py]\n"
+    "          resources: {limits: {nvidia.com/gpu: 1}}",
+)
 SHM = "{name: shm, emptyDir: {medium: Memory, sizeLimit: 200Gi}}"
 SHARED = "{name: shared, persistentVolumeClaim: {claimName: fsx-claim}}"
 HOST = "        spec:\n          nodeSelector:\n"
@@ -362,10 +368,14 @@ BAD = {
         (command("[torchrun, --rdzv_backend=c10d, --master_addr=a, train.py]"), "--master_addr"),
         (command("[torchrun, --standalone, /app/train.py]"), "--standalone"),
         (command("[torchrun, --node_rank=0, --master_addr=a, /app/train.py]"), "--node_rank"),
+        (MEETING, "--nnodes"),
     ],
     ("torchrun", "warning"): [
         (command("[torchrun, --rdzv_endpoint=a:23456, /app/train.py]", STATIC), "--rdzv_endpoint"),
         (command("[torchrun, --rdzv_backend=etcd, /app/train.py]", STATIC), "etcd"),
+    ],
+    ("accelerate", "warning"): [
+        (command("[accelerate, launch, /app/train.py]"), "accelerate"),
     ],
     ("torchrun-path", "warning"): [
         (command("[/opt/conda/bin/torchrun, /app/t.py]"), "/opt/conda"),
@@ -500,6 +510,9 @@ BAD = {
 }
 
 GOOD = [
+    ("torchrun", changed(MEETING, "--nnodes=2", "--nnodes=2, --master_addr=a-0")),
+    ("torchrun", changed(MEETING, "parallelism: 2", "parallelism: 1")),
+    ("accelerate", command("[accelerate, launch, --num_machines, 2, /app/train.py]")),
     ("template-unresolved", command('[bash, -c, "for i in 1 2; do echo ${i}; done"]')),
     ("template-eats-shell", command('[bash, -c, "for i in 1 2; do echo ${i}; done"]')),
     ("same-object", f"{BATCH}---\n{BATCH.replace('name: look', 'name: other')}"),

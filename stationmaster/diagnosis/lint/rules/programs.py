@@ -1,4 +1,4 @@
-"""Arguments of well-known trainers: shapes of published models, tokenizers, renamed flags."""
+"""Arguments of well-known trainers and launchers: shapes, tokenizers, renamed flags, meeting."""
 
 from __future__ import annotations
 
@@ -31,6 +31,10 @@ _RENAMED: Final = {
     "train_split": "",
     "val_split": "",
 }
+_ACCELERATE_JOINS: Final = ("--num_machines", "--rdzv_backend", "--config_file", "--num-machines")
+# Kinds whose controllers tell torchrun nothing.
+_WITHOUT_OPERATOR: Final = ("Job", "JobSet", "StatefulSet")
+_NONE: Final = Flag("", ())
 _LLAMA_2_TOKENIZERS: Final = ("hf-internal-testing/llama-tokenizer", "meta-llama/llama-2")
 _LLAMA_FLAGS: Final = ("swiglu", "group_query_attention", "untie_embeddings_and_output_weights")
 
@@ -43,8 +47,38 @@ def check(manifest: Manifest) -> Iterator[Found]:
                 yield from _shape(launch)
                 yield from _renamed(launch)
                 yield from _tokenizer(launch)
+                yield from _meeting(manifest, container, launch)
                 if runs_megatron:
                     yield from _megatron(container, launch)
+
+
+def _meeting(manifest: Manifest, container: Container, launch: Launch) -> Iterator[Found]:
+    """Check that what is started in several pods is told where they meet."""
+    pods = manifest.num_pods or 1
+    words = [word.rpartition("/")[2] for word in launch.words]
+    if pods < 2 or not container.asks(GPU):
+        return
+    if "accelerate" in words and not any(word.startswith(_ACCELERATE_JOINS) for word in words):
+        yield found(
+            "accelerate",
+            launch.path,
+            f"accelerate launch does not join {pods} pods by itself: each trains a model of its "
+            "own",
+            fix="start the script with torchrun, which accelerate understands, or pass "
+            "--rdzv_backend c10d, or --num_machines with the other flags of a machine",
+        )
+    flags = launch.torchrun or {}
+    told = {*flags} & {"rdzv_endpoint", "master_addr"} or "PET_" in " ".join(container.names)
+    if manifest.kind in _WITHOUT_OPERATOR and whole(flags.get("nnodes", _NONE).value) and not told:
+        yield found(
+            "torchrun",
+            flags["nnodes"].path,
+            f"--nnodes {flags['nnodes'].value} and no place to meet: nothing sets PET_* in a "
+            f"{manifest.kind}, so each pod waits for the others at its own 127.0.0.1",
+            fix="add --rdzv_backend=c10d, --rdzv_id and --rdzv_endpoint with the name of the first "
+            "pod, or use a PyTorchJob or TrainJob",
+            severity="error",
+        )
 
 
 def _given(launch: Launch, part: str) -> tuple[int, Flag] | None:
