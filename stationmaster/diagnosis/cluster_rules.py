@@ -75,6 +75,13 @@ _ADMISSION: Final = (
         source="kubeflow/trainer v1.9.4, pkg/webhooks",
     ),
     _admission(
+        id="not-there",
+        pattern=r'(?P<kind>secret|configmap|serviceaccount) "(?P<name>[^"]{1,120})" not found',
+        diagnosis="the {kind} {name} that the pod names does not exist in its namespace",
+        remedy="create it there, or correct the name in the manifest: `kubectl get {kind}`",
+        source="Kubernetes, kubelet and ServiceAccount admission",
+    ),
+    _admission(
         id="policy",
         pattern=r'admission webhook "(?P<webhook>(?![^"]{0,120}(?:kubeflow|kb\.io))[^"]{1,120})" '
         r"denied the request: (?P<why>.{1,300})",

@@ -148,6 +148,15 @@ RULES: Final = (
         source="Kubernetes, pod disruption conditions; exit code 143 is 128 + SIGTERM",
     ),
     Rule(
+        id="no-gpu-seen",
+        pattern=r"No CUDA GPUs are available|no CUDA-capable device is detected",
+        diagnosis="the program sees no GPU: its pod asks for none, its node has none, or "
+        "CUDA_VISIBLE_DEVICES hides them",
+        remedy="ask for nvidia.com/gpu in the pod, and look whether `nvidia-smi` in it lists them; "
+        "`stationmaster lint FILE` checks a manifest",
+        source="CUDA runtime, cudaErrorNoDevice; PyTorch torch/cuda/__init__.py",
+    ),
+    Rule(
         id="driver-changed",
         where=LOG | EVENT,
         pattern=r"Driver/library version mismatch",

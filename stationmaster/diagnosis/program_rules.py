@@ -87,7 +87,8 @@ _PROGRAMS: Final = (
     ),
     Rule(
         id="oom-gpu",
-        pattern=r"CUDA out of memory|OutOfMemoryError|CUDA error: out of memory",
+        pattern=r"CUDA out of memory|OutOfMemoryError|CUDA error: out of memory"
+        r"|Cuda failure 2 'out of memory'",
         diagnosis="the GPU has too little memory for this model and batch; in the middle of a run "
         "also for a longer sample or by fragmentation",
         remedy="start it again with micro_batch_size=1 activation_checkpointing=full "
@@ -153,6 +154,7 @@ _PROGRAMS: Final = (
         pattern=r"Got disconnected from remote data host|RemoteDisconnected"
         r"|(?:ConnectTimeout|ReadTimeout|ConnectionError|IncompleteRead|MaxRetryError).{0,200}"
         r"(?:huggingface\.co|hf\.co)"
+        r"|couldn't connect to 'https://huggingface\.co'"
         r"|HTTPSConnectionPool\(host='[\w.-]{0,60}(?:huggingface|hf)\.co'",
         diagnosis="reading from the Hugging Face hub stopped or failed while training waited for "
         "it",
@@ -280,7 +282,8 @@ _PROGRAMS: Final = (
     ),
     Rule(
         id="disk-full",
-        pattern=r"\[Errno 28\] No space left on device(?!.{0,80}/torch_)",
+        pattern=r"\[Errno 28\] No space left on device(?!.{0,80}/torch_)"
+        r"|\[Errno 122\] Disk quota exceeded",
         diagnosis="a disk or file system is full",
         remedy="start it again with a larger file_system=GIB, and write to the shared file system: "
         "the container's own disk is the node's root volume",

@@ -19,6 +19,11 @@ from stationmaster.diagnosis.rules import LOG, POD, Where
 _TABLE: Final = re.compile(r"^(?:NAMESPACE +)?(?:LAST SEEN|NAME) +")
 _DMON: Final = re.compile(r"^# *gpu\b.*\bsm\b")
 _DESCRIBED: Final = re.compile(r"^Name: +\S")
+# A part of such a description, as people cut it out: of one pod, whose name is not there.
+_CUT_OUT: Final = re.compile(
+    r"^(?:(?:Events|(?:Init )?Containers|Conditions|Status):| +Type +Reason +Age +From +Message)"
+)
+_NAMELESS: Final = "the pod"
 _SECTION: Final = re.compile(r"^(\w[\w ]*):")
 _COLUMNS: Final = re.compile(r"\S+(?: \S+)*")
 _ROW: Final = re.compile(r"^ +(?:Normal|Warning|Type|----) ")
@@ -44,6 +49,9 @@ def read_source(name: str, text: str) -> Source:
         return Source(name=name, seen=list(_read_tables(lines)))
     if _DESCRIBED.match(first) and any(line.startswith("Events:") for line in lines):
         return Source(name=name, seen=list(_read_descriptions(lines)))
+    if _CUT_OUT.match(first) and any(_ROW.match(line) for line in lines):
+        lines = lines if "Events:" in text else ["Events:", *lines]
+        return Source(name=name, seen=list(_read_descriptions(lines, _NAMELESS)))
     if any(_DMON.match(line) for line in lines[:3]):
         return Source(name=name, seen=list(_read_utilisation(lines)))
     # tqdm returns to the beginning of a line in place of ending it; only the newest part counts,
@@ -106,9 +114,9 @@ def _read_utilisation(lines: Sequence[str]) -> Iterator[Seen]:
         yield Seen(text=text, where=LOG, subject=f"GPU {gpu}")
 
 
-def _read_descriptions(lines: Sequence[str]) -> Iterator[Seen]:
+def _read_descriptions(lines: Sequence[str], subject: str = "") -> Iterator[Seen]:
     """Yield what `kubectl describe` prints of pods and nodes, one after the other."""
-    subject = section = reason = ""
+    section = reason = ""
     place = 0
     events: list[tuple[int, str]] = []
     for number, line in enumerate(lines, start=1):

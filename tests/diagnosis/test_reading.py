@@ -200,3 +200,17 @@ def test_any_text_after_what_kubectl_printed_is_read_without_an_error(text, prin
     cut = printed[: len(text) * 7]
 
     assert explain([read_source("file", cut + text if cut.strip() else printed + text)]) is not None
+
+
+def test_events_that_were_cut_out_of_a_description_are_read_as_one_pods():
+    rows = DESCRIBED[DESCRIBED.rindex("Events:") :]
+    started = rows + "  Normal   Started   1m   kubelet   Started container pytorch\n"
+    unknown = rows[: rows.index("  Warning")] + "  Warning  Odd  1m  kubelet  a widget is missing\n"
+
+    def rules(text: str) -> list[str]:
+        return [each.rule for each in explain([read_source("events.txt", text)])]
+
+    assert rules(rows) == rules(rows.partition("\n")[2]) == ["no-gpu"]
+    assert rules(started) == []
+    (finding,) = explain([read_source("events.txt", unknown)])
+    assert finding.evidence == "Odd: a widget is missing"

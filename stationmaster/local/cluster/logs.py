@@ -73,7 +73,8 @@ def _read_from(path: Path, offset: int) -> tuple[list[bytes], int]:
     except FileNotFoundError:
         return [], offset
     complete = data.rfind(b"\n") + 1
-    return data[:complete].splitlines(keepends=True), offset + complete
+    # Not splitlines, which also ends a line where a progress bar returns to its beginning.
+    return [line + b"\n" for line in data[:complete].split(b"\n")[:-1]], offset + complete
 
 
 def read(log: ContainerLog, query: LogQuery) -> tuple[bytes, int]:

@@ -247,10 +247,10 @@ def test_delete_kills_after_the_grace(cluster: Cluster) -> None:
 
 
 def test_log_options_choose_what_is_shown(cluster: Cluster) -> None:
-    cluster.run_pod("lines", "for i in 1 2 3 4; do echo line-$i; done; printf end")
+    cluster.run_pod("lines", "for i in 1 2 3 4; do echo line-$i; done; printf '50\\r100\\nend'")
     cluster.pod_phase("lines", "Succeeded")
 
-    assert cluster.log("lines", tail_lines=2) == "line-4\nend\n"
+    assert cluster.log("lines", tail_lines=3) == "line-4\n50\r100\nend\n"
     assert cluster.log("lines", limit_bytes=6) == "line-1"
     assert cluster.log("lines", since_seconds=3600).startswith("line-1\n")
     stamped = cluster.log("lines", timestamps=True, tail_lines=1)

@@ -251,7 +251,8 @@ class Supervisor:
         now = time.time()
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now))
         prefix = f"{stamp}.{int(now % 1 * 1e6):06d}Z ".encode()
-        self._unwritten += b"".join(prefix + line for line in text.splitlines(keepends=True))
+        # As containerd: a return within a line, as progress bars have it, begins no other.
+        self._unwritten += b"".join(prefix + line + b"\n" for line in text[:-1].split(b"\n"))
         self._flush()
 
     def _flush(self) -> None:
