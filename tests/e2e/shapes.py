@@ -32,7 +32,6 @@ def main(shape: str, directory: str) -> None:
         if dist.get_rank() == 0:
             print(LINES[shape].format(step=step, loss=4.0 - step / 2), flush=True)  # noqa: T201
     if dist.get_rank() == 0:
-        Path(directory).mkdir(parents=True)
         Path(directory, "model").write_text(shape)
     dist.destroy_process_group()
 
