@@ -277,7 +277,7 @@ PROGRAMS = {
         ],
         [(1, 0, None), (2, 0, None)],
     ),
-    "a bar beside them": ([BAR, "epoch 0: {'accuracy': 0.68}"], [(64, 8192, None)]),
+    "a bar beside them": ([BAR, "epoch 99: {'accuracy': 0.68}"], [(64, 8192, None)]),
     "figures of nobody knows which step": (["{'loss': 2.5, 'epoch': 0.1}"], []),
     "bars of something else": (
         ["Map: 100%|██████████| 5000/5000 [00:01<00:00]", "Generating train split: 7 examples"],
