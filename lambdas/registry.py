@@ -42,6 +42,7 @@ class Permission(StrEnum):
     EXISTING_CLUSTERS_JOIN = "existing-clusters-join"
     EXISTING_CLUSTERS_LEAVE = "existing-clusters-leave"
     NODE_GROUP_CREATE = "node-group-create"
+    NODE_REPLACE = "node-replace"
     NODE_GROUP_DELETE = "node-group-delete"
     ADDON_CREATE = "addon-create"
     FILE_SYSTEM_CREATE = "file-system-create"
@@ -207,6 +208,7 @@ CLUSTER_STEPS: Final = (
     _step(
         "ensure-node-group",
         P.NODE_GROUP_CREATE,
+        P.NODE_REPLACE,
         P.NODE_GROUP_DELETE,
         P.CLUSTER_READ,
         P.NETWORK_CREATE,
@@ -297,8 +299,9 @@ RECORDER: Final = Function(
     | _FIND_LEFT
     | _FOLLOW_UP
     | {P.START_TRAIN, P.START_CLUSTER, P.RELAY_SECRET}
-    # A run that trains is backed up, and the backup verified.
-    | {P.KUBERNETES, P.ARTIFACTS_READ},
+    # A run that trains is backed up, and the backup verified. Its next attempt gets another machine
+    # where one was to blame.
+    | {P.KUBERNETES, P.ARTIFACTS_READ, P.NODE_REPLACE},
     timeout_s=120,
     memory_mib=512,
 )

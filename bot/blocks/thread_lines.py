@@ -125,8 +125,10 @@ def _training_line(event: ThreadEvent, run: Run) -> str:
             name = md.code(event.job, 80)
             return f"{md.FAILED} job {name} was deleted from the cluster before it had ended"
         case ev.AttemptStarted():
-            number = attempt_number(event.attempt_id)
-            return f"\u21bb attempt {number} begins after {md.escape(event.after, 400)}"
+            begins = f"\u21bb attempt {attempt_number(event.attempt_id)} begins"
+            if event.bad_node:
+                begins += f", with another machine in place of node {md.code(event.bad_node, 80)},"
+            return f"{begins} after {md.escape(event.after, 400)}"
         case ev.DataStaged(work="linking"):
             why = md.escape(run.request.link_reason, 300)
             return f"{md.DONE} {words.staged(event)}. Linked because {why}"

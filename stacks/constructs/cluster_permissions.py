@@ -109,7 +109,6 @@ def create_node_group(granted: Granted) -> list[Statement]:
         Statement(("eks:CreateNodegroup",), ours("cluster"), NAMED, granted.tagged),
         Statement(("eks:TagResource", "eks:UpdateNodegroupConfig"), ours("nodegroup"), NAMED),
         Statement(SCALING_ACTIONS, ("*",), LISTING),
-        _replace_training_nodes(),
         # EKS checks that the caller itself may launch from the launch template that it names.
         Statement(
             ("ec2:RunInstances",),
@@ -136,7 +135,7 @@ def create_node_group(granted: Granted) -> list[Statement]:
     ]
 
 
-def _replace_training_nodes() -> Statement:
+def replace_nodes(_granted: Granted) -> list[Statement]:
     """Allow ending instances of training nodes, by the Auto Scaling groups that EKS made for them.
 
     EKS names such a group eks-NODEGROUP-ID, and tags it with the names of cluster and node group.
@@ -145,7 +144,7 @@ def _replace_training_nodes() -> Statement:
     name = f"*:autoScalingGroupName/eks-{TRAINING_NODE_GROUP}-*"
     groups = arn("autoscaling", "autoScalingGroup", name, sep=":")
     of_cluster_tag = {"StringLike": {"aws:ResourceTag/eks:cluster-name": cluster_name("*")}}
-    return Statement(REPLACE_ACTIONS, (groups,), NAMED, of_cluster_tag)
+    return [Statement(REPLACE_ACTIONS, (groups,), NAMED, of_cluster_tag)]
 
 
 def delete_node_group(granted: Granted) -> list[Statement]:

@@ -225,6 +225,7 @@ _STATEMENTS: Final[Mapping[Permission, Callable[[Granted], list[Statement]]]] = 
     Permission.EXISTING_CLUSTERS_JOIN: eks.join_existing,
     Permission.EXISTING_CLUSTERS_LEAVE: eks.leave_existing,
     Permission.NODE_GROUP_CREATE: eks.create_node_group,
+    Permission.NODE_REPLACE: eks.replace_nodes,
     Permission.NODE_GROUP_DELETE: eks.delete_node_group,
     Permission.ADDON_CREATE: eks.create_addon,
     Permission.FILE_SYSTEM_CREATE: _file_system_create,

@@ -47,7 +47,7 @@ NEEDED = {
     "node_groups.left": P.CLUSTER_READ,
     "node_groups.release": P.NODE_GROUP_DELETE,
     "scaling_groups.add_to": P.NODE_GROUP_CREATE,
-    "scaling_groups.replace": P.NODE_GROUP_CREATE,
+    "scaling_groups.replace": P.NODE_REPLACE,
     "subnets.zones": P.NETWORK_READ,
     "subnets.zones_offering": P.NETWORK_READ,
     "datasets.measure": P.DATASETS_LIST,

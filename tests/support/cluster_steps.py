@@ -16,6 +16,7 @@ from typing import Any
 from kubernetes import client, config
 
 from stationmaster.checks import storage
+from stationmaster.domain.bus import RelayBatch
 from stationmaster.domain.cluster.events import ClusterPhase, LeaseRequested
 from stationmaster.domain.names import LABEL_CLUSTER_ID, LABEL_ROLE, LABEL_RUN_ID, NAMESPACE
 from stationmaster.domain.run import events as ev
@@ -30,6 +31,7 @@ from stationmaster.rendering.metadata import run_labels
 from stationmaster.rendering.relay import render_relay_rights
 from stationmaster.rendering.rendezvous import render_etcd
 from stationmaster.rendering.shared_volume import render_storage
+from stationmaster.steps.record_events import record_batch
 from tests.support.aws_fixtures import until
 from tests.support.aws_steps import Account
 from tests.support.cluster_fixtures import instances, local_cluster
@@ -404,3 +406,10 @@ def of_run(account: Account, paths: Sequence[str]) -> dict[str, list[dict[str, A
             abouts = (each["metadata"] for each in items)
             found[path] = [each for each in abouts if account.run_id in _place(each)]
     return found
+
+
+def hear(account: Account) -> None:
+    """A batch of the relay's without news."""
+    at = account.now()
+    batch = RelayBatch(run_id=account.run_id, batch_id=f"b-{at}", at=at, events=[])
+    record_batch(account.services, batch)

@@ -47,6 +47,8 @@ class Attempt(Assignment):
     """One try at the run's job, on a lease of one cluster."""
 
     started_at: datetime
+    bad_node: str = ""
+    """The node of the attempt before that another machine has replaced; "" for none."""
     job_kind: JobKind = JobKind.PYTORCH_JOB
     """The kind of its job in Kubernetes, once that is submitted."""
     ended_at: datetime | None = None

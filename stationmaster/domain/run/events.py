@@ -229,6 +229,8 @@ class AttemptStarted(_Event):
     rendezvous_id: Name
     after: str = ""
     """What the attempt before ended of, as a sentence; "" for the first."""
+    bad_node: Name = ""
+    """The node that caused that, and for which another machine comes; "" for none."""
 
 
 class NodesLeased(_Event):

@@ -50,6 +50,10 @@ _PASSING: Final = re.compile(
     r"|RendezvousTimeoutError|DistStoreError|waiting for clients|ncclSystemError"
     r"|Input/output error|Stale file handle|[Tt]ransport endpoint"
 )
+# Of these, what the machine is to blame for: another one may not meet it.
+_MACHINE: Final = re.compile(
+    r"\bXid\b|uncorrectable ECC|fallen off the bus|GPU is lost|[Hh]ardware error"
+)
 # A part of whatever the patterns above match: looking for parts first takes a tenth of their time,
 # and a trainer may print thousands of lines a second.
 _HINTS: Final = (
@@ -81,6 +85,11 @@ def says_lost_peer(text: str) -> bool:
 def says_passing(text: str) -> bool:
     """Say whether the sentence of a failure names what another start may not meet again."""
     return _PASSING.search(text) is not None
+
+
+def says_bad_machine(text: str) -> bool:
+    """Say whether the sentence of a failure blames the machine that the pod was on."""
+    return _MACHINE.search(text) is not None
 
 
 class FailureLines:

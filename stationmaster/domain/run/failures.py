@@ -15,7 +15,7 @@ from stationmaster.domain.event import shared
 from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.outside import clipped
 from stationmaster.domain.run.events import PodChanged, ProcessFailed
-from stationmaster.domain.run.failure_lines import MAX_LINE, says_passing
+from stationmaster.domain.run.failure_lines import MAX_LINE, says_bad_machine, says_passing
 
 # Exit codes that say "another one is gone" or "I was asked to stop": training/elastic.py's
 # EXIT_PEER_LOST, 128 + SIGABRT as gloo and NCCL's watchdog end a rank, and 128 + SIGTERM.
@@ -83,6 +83,11 @@ class Failure(Frozen):
         if self.process:
             return _PASSING_PROCESS.search(self.process) is not None
         return self.exit_code in _PASSING_CODES
+
+    @property
+    def blames_machine(self) -> bool:
+        """Whether its node should not be used again."""
+        return says_bad_machine(self.line) or says_bad_machine(self.evidence)
 
     @property
     def has_words(self) -> bool:

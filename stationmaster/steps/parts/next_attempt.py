@@ -1,8 +1,9 @@
 """Begins the next attempt at a run, after a failure that another start may not meet again.
 
 The recorder calls it last, a look at a time: it deletes the job, and once its pods are gone makes
-another one of the same name, for which the run's workflow keeps waiting. What does not answer is
-tried again after the next batch.
+another one of the same name, for which the run's workflow keeps waiting. A node whose hardware was
+to blame is terminated before, and its group launches another machine. What does not answer is tried
+again after the next batch.
 """
 
 from __future__ import annotations
@@ -10,12 +11,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
+from stationmaster.domain.cluster.replacements import MAX_REPLACED
 from stationmaster.domain.errors import PermanentError, TransientError
 from stationmaster.domain.reactions.restarts import NextAttempt
 from stationmaster.domain.reactions.run import Reaction
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.attempts import next_assignment
 from stationmaster.domain.run.events import AttemptStarted, RunPhase
+from stationmaster.domain.run.failures import first_cause
+from stationmaster.inspection import live_cluster
 from stationmaster.jobs.live_run import LiveRun, attempt_of, cluster_of
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.rendering.metadata import run_labels
@@ -43,9 +47,11 @@ def _look(services: Services, run: Run, following: NextAttempt) -> None:
     job = gateway.job(run.job)
     before = attempt_of(run)
     assignment = next_assignment(run.run_id, before, number=following.number)
-    if job is None or job.condition("Failed") is not None:
-        if not _is_removed(gateway, run):
-            return
+    is_made = job is not None and job.condition("Failed") is None
+    if not is_made and not _is_removed(gateway, run):
+        return
+    bad_node = _take_out_bad_node(services, run)
+    if not is_made:
         spec = LiveRun(services, run).spec(attempt=before.model_copy(update=dict(assignment)))
         gateway.apply(gateway.backend.render(spec))
     # Else a recorder that was killed has made it, and it is not written yet.
@@ -53,11 +59,34 @@ def _look(services: Services, run: Run, following: NextAttempt) -> None:
         **services.run_stamp(run.run_id, "attempt.started", following.number),
         **dict(assignment),
         after=following.why,
+        bad_node=bad_node,
     )
     run = services.runs.record(run.run_id, [event])
     if run.is_stopping or run.phase is RunPhase.SAVING or run.phase.is_terminal:
         # Whoever ended the run in this moment may have looked for a job, and seen none.
         gateway.delete_job(run.job)
+
+
+def _take_out_bad_node(services: Services, run: Run) -> str:
+    """Terminate the machine to blame for the run's failure, once; "" where none is, or may be."""
+    cause = first_cause(run.failures)
+    pod = run.pods.get(cause.pod) if cause is not None and cause.blames_machine else None
+    cluster = services.cluster_states.load(cluster_of(run))
+    # The next instance of a reservation would come on the same machine.
+    is_ours = not cluster.spec.eks_name and cluster.spec.reservation is None
+    if pod is None or not pod.node or not is_ours:
+        return ""
+    if sum(bool(each.bad_node) for each in run.attempts) >= MAX_REPLACED:
+        return ""
+    cluster.refuse_going(f"replace node {pod.node}")
+    live = live_cluster(services, cluster)
+    there = {node.name: node for node in live.training_nodes}
+    if pod.node in there:
+        if pod.node not in {node.name for node in live.idle_nodes}:
+            return ""  # another run's pods are on it
+        live.kubernetes.cordon(pod.node)
+        services.scaling_groups.replace(there[pod.node].instance_id)
+    return pod.node
 
 
 def _is_removed(gateway: KubernetesGateway, run: Run) -> bool:

@@ -24,6 +24,7 @@ from stationmaster.domain.errors import (
     StepTimedOut,
 )
 from stationmaster.domain.names import LABEL_ROLE, NAMESPACE
+from stationmaster.domain.run import events as ev
 from stationmaster.inspection import live_cluster
 from stationmaster.kubernetes.manifests import load_manifests
 from stationmaster.kubernetes.views import NodeView
@@ -37,7 +38,8 @@ from stationmaster.steps.parts.node_replacements import WAIT_S
 from stationmaster.steps.run_check import run_check
 from tests.support.aws_fixtures import until
 from tests.support.aws_steps import IDLE, Account
-from tests.support.cluster_steps import CLUSTERS
+from tests.support.cluster_steps import CLUSTERS, hear
+from tests.support.factories import TO_RUNNING
 from tests.support.kill_points import Killed, Writes
 
 SPEED = IDLE
@@ -62,7 +64,8 @@ def nodes(account: Account) -> list[NodeView]:
 
 def begin(account: Account, *, num_nodes: int = 2, fault: str = "gpu-short") -> None:
     """A cluster with its nodes and the NVIDIA device plugin; one of them is a GPU short."""
-    CLUSTERS[account.settings.kubeconfig].faults.add(fault)
+    if fault:
+        CLUSTERS[account.settings.kubeconfig].faults.add(fault)
     account.request(**P4D, nodes=num_nodes)
     for step, arguments in ((ensure_cluster, {}), (ensure_node_group, {"node_group": "training"})):
         finish(account, step, **arguments)
@@ -236,3 +239,27 @@ def test_nodes_that_all_lack_their_device_plugin_are_not_replaced(account: Accou
     # It waits for the GPUs, whose check is the one to fail.
     assert account.events("check.finished")[0].check == "gpus"
     assert account.cluster.replacements == []
+
+
+@pytest.mark.parametrize("line", ["CUDA error: uncorrectable ECC error", "KeyError: 'loss'"])
+def test_machine_to_blame_for_a_failed_run_is_replaced_before_the_next_attempt(account, line):
+    begin(account, fault="")
+    operator = load_manifests("training-operator")
+    types = [each for each in operator if each["kind"] == "CustomResourceDefinition"]
+    account.services.kubernetes(account.cluster_id).apply([namespace(), *types])
+    account.enter(*TO_RUNNING[1:])
+    bad, other = nodes(account)
+    account.happen(ev.PodChanged, pod="w-0", phase="Running", node=bad.name)
+    account.happen(ev.ProcessFailed, pod="w-0", process="process 0 exited with code 1", line=line)
+    account.happen(ev.JobConditionChanged, condition="Failed", reason="r", message="1 failed")
+
+    if "ECC" not in line:
+        hear(account)
+        assert len(account.run.attempts) == 1
+        assert {bad.instance_id, other.instance_id} == set(instances(account))
+        return
+    until(lambda: hear(account) or len(account.run.attempts) == 2)
+    assert [each.bad_node for each in account.run.attempts] == ["", bad.name]
+    until(lambda: account.aws.finish_lifecycles() or len(nodes(account)) == 2)
+    until(lambda: bad.name not in {node.name for node in nodes(account)})
+    assert bad.instance_id not in instances(account)

@@ -8,14 +8,12 @@ from typing import Any
 import pytest
 
 from stationmaster import commands
-from stationmaster.domain.bus import RelayBatch
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.events import RunPhase
-from stationmaster.steps.record_events import record_batch
 from stationmaster.steps.save_results import LAST_STEPS_S, save_results
 from tests.support.aws_fixtures import until
 from tests.support.aws_steps import IDLE, Account
-from tests.support.cluster_steps import furnish, mark_job, objects_of_run, running_pod
+from tests.support.cluster_steps import furnish, hear, mark_job, objects_of_run, running_pod
 from tests.support.factories import TO_RUNNING
 
 SPEED = IDLE
@@ -33,13 +31,6 @@ def killed_account(account: Account) -> Account:
     account.happen(ev.JobConditionChanged, condition="Failed", reason="r", message="1 failed")
     mark_job(account, "Failed")
     return account
-
-
-def hear(account: Account) -> None:
-    """A batch of the relay's without news."""
-    at = account.now()
-    batch = RelayBatch(run_id=account.run_id, batch_id=f"b-{at}", at=at, events=[])
-    record_batch(account.services, batch)
 
 
 def job(account: Account) -> dict[str, Any] | None:
