@@ -32,6 +32,7 @@ from stationmaster.domain.cluster.events import (
 )
 from stationmaster.domain.run.events import (
     ApprovalEvent,
+    BudgetReached,
     CapacityEnding,
     CheckpointSaved,
     PhaseChanged,
@@ -156,7 +157,13 @@ class RunSubject:
             is_failed = event.phase is RunPhase.SAVING and bool(event.reason)
             return event.phase.is_terminal or is_failed
         return isinstance(
-            event, StopRequested | CapacityEnding | ResultsUnsaved | RunRequested | ApprovalEvent
+            event,
+            StopRequested
+            | BudgetReached
+            | CapacityEnding
+            | ResultsUnsaved
+            | RunRequested
+            | ApprovalEvent,
         )
 
     def is_steady(self, events: Sequence[ThreadEvent]) -> bool:

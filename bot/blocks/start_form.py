@@ -29,7 +29,7 @@ CHANNEL: Final = "channel"
 RECIPE: Final = "recipe"
 HUB: Final = "hub"
 """The recipe whose model the other keys begin with."""
-FIELDS: Final = ("name", "instance", "nodes", "steps", "dataset")
+FIELDS: Final = ("name", "instance", "nodes", "steps", "dataset", "budget")
 """The keys that have a field."""
 MORE: Final = "more"
 """The field of all other keys."""
@@ -74,6 +74,7 @@ def start_form(notes: FormNotes, plan: list[Block], *, note: str = "") -> View:
         _field("nodes", "Nodes", text("nodes", "2, or 2:8 for as many as there are")),
         _field("steps", "Steps", text("steps", "as the recipe has it")),
         _field("dataset", "Data", text("dataset", "s3://BUCKET/PREFIX or hub:ORG/NAME")),
+        _field("budget", "Budget", text("budget", "in US dollars; the run is stopped there")),
         _field(
             MORE,
             "More keys",

@@ -54,6 +54,10 @@ def line_of(same: list[ThreadEvent], run: Run) -> str:
             if first.why:
                 return f"\U0001f6d1 the run is {md.escape(first.why, 400)}"
             return "\U0001f6d1 the run was asked to stop; its card says by whom"
+        case ev.BudgetReached():
+            budget = md.money(run.request.budget_usd or 0)
+            spent = f"{first.percent} % of its budget of {budget}: {md.money(first.spent_usd)}"
+            return f"{md.WARNING} {md.user(run.request.user_id)} the run has cost {spent}"
         case ev.CapacityEnding():
             return f"{md.WARNING} {md.escape(first.reason, 400)}"
         case ev.ClusterWarning():

@@ -23,7 +23,7 @@ from stationmaster.domain.commands.table import (
     START,
     TYPED_SUBCOMMANDS,
 )
-from stationmaster.domain.keys.names import CLUSTER_KEYS, KEY_MEANINGS, PLANNED_KEYS, keys_of
+from stationmaster.domain.keys.names import CLUSTER_KEYS, KEY_MEANINGS, keys_of
 
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "commands.md"
 _KINDS: Final = ((LanguageTraining, "language models"), (ImageTraining, "image classifiers"))
@@ -91,10 +91,7 @@ def page() -> str:
             "",
             *_table(
                 ("word", "today"),
-                [
-                    *((f"`{COMMAND} {row.name}`", row.today) for row in PLANNED.values()),
-                    *((f"`{key}=`", today) for key, today in PLANNED_KEYS.items()),
-                ],
+                ((f"`{COMMAND} {row.name}`", row.today) for row in PLANNED.values()),
             ),
             "",
             "## On the command line",

@@ -29,6 +29,7 @@ from stationmaster.saving_reactions import settle_saving
 from stationmaster.services import Services
 from stationmaster.setting_aside import set_aside
 from stationmaster.steps.keep_clock import look_at_clock
+from stationmaster.steps.parts.budgets import look_at_budget
 from stationmaster.steps.parts.holders import is_held
 from stationmaster.steps.parts.records import change_phases
 from stationmaster.steps.record_events import record_dead_execution
@@ -115,6 +116,7 @@ def _help_run(services: Services, run: Run) -> bool:
         return bool(without)
     if run.awaits_approval:
         return look_at_approval(services, run)
+    look_at_budget(services, run)
     status = services.workflows.train_status(run.run_id, run.passes)
     reactions = decide(run, WorkflowFound(services.now(), status), POLICY)
     settle_saving(services, run, reactions)

@@ -125,7 +125,7 @@ def test_refusal_stands_at_the_field_that_it_is_about(desk, services, field, val
 
 def filled(view: dict[str, Any]) -> dict[str, str]:
     """What stands in the fields of a form that was just opened."""
-    elements = {each["block_id"]: each.get("element", {}) for each in view["blocks"][:7]}
+    elements = {each["block_id"]: each.get("element", {}) for each in view["blocks"][:8]}
     return {
         name: each.get("initial_value") or each["initial_option"]["value"]
         for name, each in elements.items()

@@ -39,7 +39,6 @@ from stationmaster.domain.errors import (
 from stationmaster.domain.keys.names import (
     CLUSTER_KEYS,
     KEY_MEANINGS,
-    PLANNED_KEYS,
     key_names,
     keys_of,
 )
@@ -336,10 +335,9 @@ def test_keys_are_named_and_explained_once():
         keys = keys_of(recipe)
         assert [key.name for key in keys if not key.help] == []
         assert len({key.name for key in keys}) == len(keys)
-        assert set(PLANNED_KEYS).isdisjoint(key_names(recipe))
     known = {name for recipe in CATALOGUE.values() for name in key_names(recipe)}
     known |= set(CLUSTER_KEYS)
-    assert set(KEY_MEANINGS) <= known | set(PLANNED_KEYS)
+    assert set(KEY_MEANINGS) <= known
 
 
 def test_offered_values_of_a_training_key_are_accepted():
@@ -355,30 +353,11 @@ def test_offered_values_of_a_training_key_are_accepted():
             assert offered["compile"] == ("true", "false")
 
 
-@pytest.mark.parametrize("key", PLANNED_KEYS)
-def test_later_key_is_named_and_never_dropped_from_a_start(key):
-    error = refused(f"tiny-llama nodes=2 {key}=5 steps=9")
-
-    assert isinstance(error, NotAvailable)
-    assert str(error) == f"{key}= is not available in this version; {PLANNED_KEYS[key]}"
-    assert error.suggestion == "/train plan tiny-llama nodes=2 steps=9"
-
-
-@pytest.mark.parametrize(
-    ("word", "planned"),
-    [
-        ("budge=5", "budget"),
-        ("--budget=5", "budget"),
-        ("max-cost=5", "budget"),
-        ("img=x", None),
-        ("batch_size=3", None),
-    ],
-)
-def test_key_of_another_meaning_is_never_suggested(word, planned):
+@pytest.mark.parametrize("word", ["img=x", "batch_size=3"])
+def test_key_of_another_meaning_is_never_suggested(word):
     error = refused(f"tiny-llama {word}")
 
     assert "did you mean" not in str(error)
-    assert (f"{planned}= is not available" in str(error)) is (planned is not None)
     assert error.suggestion == "/train plan tiny-llama"
 
 
@@ -390,6 +369,7 @@ def test_key_of_another_meaning_is_never_suggested(word, planned):
         ("instance_type=m5.2xlarge", "instance"),
         ("warmup=5", "warmup_steps"),
         ("ttl=2h", "keep"),
+        ("max-cost=5", "budget"),
     ],
 )
 def test_key_of_the_same_meaning_is_suggested_with_the_typed_value(word, key):

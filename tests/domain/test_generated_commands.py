@@ -23,12 +23,12 @@ RECIPES = ["tiny-llama", "llama2-7b", "resnet50", "mixtral-8x7b", "tiny-lama", "
 RIGHT = [
     *("nodes=2", "nodes=1:2", "steps=60", "seed=7", "keep=2h", "name=books-v3", "preset=smoke"),
     *("capacity=spot", "instance=p5.48xlarge", "instance=m5.2xlarge", "learning_rate=3e-4"),
-    *("restarts=2", "file_system=1200", "validate=full", "--nodes=4", "precision=fp32"),
+    *("restarts=2", "budget=5", "file_system=1200", "validate=full", "--nodes=4", "precision=fp32"),
 ]
 # None of them is a word of this grammar, wherever it stands after a recipe.
 WRONG = [
     *("--nodes 4", "-n 2", "nodes=0", "nodes=-1", "nodes=\u0664", "steps=10k", "steps=1e9999"),
-    *("spot=true", "H100:8", "gpus=8", "gpus=H100:0", "instance=p5", "budget=5", "foo=1", "=", "'"),
+    *("spot=true", "H100:8", "gpus=8", "gpus=H100:0", "instance=p5", "budget=0", "foo=1", "=", "'"),
     *(
         "steps=",
         "=5",

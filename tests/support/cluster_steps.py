@@ -408,8 +408,10 @@ def of_run(account: Account, paths: Sequence[str]) -> dict[str, list[dict[str, A
     return found
 
 
-def hear(account: Account) -> None:
+def hear(account: Account, *, heartbeat: bool = False) -> None:
     """A batch of the relay's without news."""
     at = account.now()
-    batch = RelayBatch(run_id=account.run_id, batch_id=f"b-{at}", at=at, events=[])
+    batch = RelayBatch(
+        run_id=account.run_id, batch_id=f"b-{at}", at=at, events=[], heartbeat=heartbeat
+    )
     record_batch(account.services, batch)

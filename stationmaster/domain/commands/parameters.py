@@ -6,22 +6,19 @@ What chat clients do to quotes and dashes is undone first.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.recipes import PRESET, Recipe
 from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.datasets import Listing
-from stationmaster.domain.errors import BadCommand, NotAvailable
+from stationmaster.domain.errors import BadCommand
 from stationmaster.domain.keys import capacity, file_system, kept_cluster, resume_from
 from stationmaster.domain.keys.eks_cluster import plan_of_guest
 from stationmaster.domain.keys.key import Start, Typed
 from stationmaster.domain.keys.names import (
-    PLANNED_KEYS,
     START_KEYS,
-    key_names,
-    planned_key_meant,
     refuse_mistyped_keys,
 )
 from stationmaster.domain.keys.questions import Questions
@@ -72,7 +69,6 @@ def read_start(
         UserError: one sentence that names the value and what was expected.
     """
     values = read_pairs(words)
-    _refuse_planned_keys(values, recipe)
     refuse_mistyped_keys(recipe, values)
     own = {key: value for key, value in values.items() if key == PRESET or key not in START_KEYS}
     # By the preset where one is typed; the plan refuses unknown ones.
@@ -159,14 +155,6 @@ def read_pairs(words: Sequence[str]) -> dict[str, str]:
 
 def key_typed(typed: str) -> str:
     return typed.lstrip("-").lower().replace("-", "_")
-
-
-def _refuse_planned_keys(values: Mapping[str, str], recipe: Recipe) -> None:
-    for key in values:
-        if (planned := planned_key_meant(key, key_names(recipe))) is not None:
-            name = f"{planned}=" if key == planned else f'"{shorten(key)}": {planned}='
-            today = PLANNED_KEYS[planned]
-            raise NotAvailable(f"{name} is not available in this version; {today}")
 
 
 def shorten(text: str, limit: int = 80) -> str:

@@ -27,11 +27,6 @@ MAX_NODES: Final = 64
 """Of a kept cluster."""
 
 
-PLANNED_KEYS: Final[Mapping[str, str]] = {
-    "budget": "the plan estimates the cost, and steps limits it",
-}
-"""Keys of a later version, refused with what this version does."""
-
 START_KEYS: Final[Mapping[str, Key]] = {key.name: key for family in FAMILIES for key in family.keys}
 
 NODES_OF_CLUSTER: Final = replace(
@@ -65,7 +60,7 @@ CLUSTER_KEYS: Final[Mapping[str, Key]] = {
 }
 """What `/train cluster create` takes; keys of the same name mean the same as with a start."""
 
-# Words of the same meaning as a key, planned ones included, which other tools use.
+# Words of the same meaning as a key, which other tools use.
 KEY_MEANINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "steps": ("max_steps", "num_steps", "iterations", "iters"),
     "learning_rate": ("lr",),
@@ -79,7 +74,6 @@ KEY_MEANINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "precision": ("dtype",),
     "cpu_offload": ("offload",),
     "checkpoint_every": ("save_every", "checkpoint_interval"),
-    "budget": ("max_cost", "cost_limit"),
     **{key.name: key.meanings for key in (*START_KEYS.values(), TTL) if key.meanings},
 }
 
@@ -108,17 +102,14 @@ def _choices(annotation: object) -> tuple[str, ...]:
 
 
 def key_meant(key: str, keys: Iterable[str]) -> str | None:
-    """Find the key of `keys` that a word stands for or resembles; None for a planned one."""
+    """Find the key of `keys` that a word stands for or resembles."""
     keys = tuple(keys)
-    meant = _key_meant(key, keys)
-    return meant if meant in keys else None
-
-
-def planned_key_meant(key: str, keys: Iterable[str]) -> str | None:
-    """Find the planned key that a word is, stands for or resembles more than any of `keys`."""
-    keys = tuple(keys)
-    meant = None if key in keys else _key_meant(key, keys)
-    return meant if meant not in keys else None
+    if key in keys:
+        return key
+    for meant, words in KEY_MEANINGS.items():
+        if key in words and meant in keys:
+            return meant
+    return nearest(key, keys)
 
 
 def refuse_mistyped_keys(recipe: Recipe, typed: Iterable[str]) -> None:
@@ -137,13 +128,3 @@ def refuse_mistyped_keys(recipe: Recipe, typed: Iterable[str]) -> None:
             f"did you mean {close}" if close else f"the nearest are {', '.join(others)} and {last}"
         )
         raise BadParameter(f'recipe {recipe.name} has no key "{key[:80]}"; {meant}')
-
-
-def _key_meant(key: str, keys: tuple[str, ...]) -> str | None:
-    known = (*keys, *PLANNED_KEYS)
-    if key in known:
-        return key
-    for meant, words in KEY_MEANINGS.items():
-        if key in words and meant in known:
-            return meant
-    return nearest(key, known)

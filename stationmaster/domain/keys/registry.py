@@ -8,6 +8,7 @@ from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.cluster.spec import ClusterSpec
 from stationmaster.domain.keys import (
     backup_every,
+    budget,
     capacity,
     eks_cluster,
     file_system,
@@ -36,12 +37,14 @@ FAMILIES: Final = (
     own_code.FAMILY,
     job_options.FAMILY,
     restarts.FAMILY,
+    budget.FAMILY,
     run_name.FAMILY,
 )
 """In the order of help texts."""
 NOTED: Final = (
     job_options.FAMILY,
     restarts.FAMILY,
+    budget.FAMILY,
     validate.FAMILY,
     capacity.FAMILY,
     own_code.FAMILY,
@@ -68,6 +71,7 @@ class Options(
     own_code.Option,
     job_options.Option,
     restarts.Option,
+    budget.Option,
     run_name.Option,
 ):
     """What a person said of a run besides its recipe and the recipe's own keys."""

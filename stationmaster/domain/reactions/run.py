@@ -19,6 +19,7 @@ from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.durations import typed_duration
 from stationmaster.domain.errors import RunStopped, TrainingFailed
 from stationmaster.domain.reactions.backups import LookAtBackup, StartBackup, backup_due
+from stationmaster.domain.reactions.budgets import StopForBudget, WarnOfBudget, budget_spent
 from stationmaster.domain.reactions.ending import (
     ChangePhase,
     LeaveUnsaved,
@@ -48,6 +49,7 @@ from stationmaster.domain.reactions.seen import (
     Queued,
     RelayHeard,
     SilenceExplained,
+    Spent,
     WaitOpen,
     WorkEnds,
 )
@@ -107,6 +109,7 @@ Seen = (
     | WaitOpen
     | RelayHeard
     | CapacityLost
+    | Spent
     | SilenceExplained
     | ClusterSeen
     | Queued
@@ -129,6 +132,8 @@ Reaction = (
     | Do
     | RecordCrash
     | LeaveUnsaved
+    | WarnOfBudget
+    | StopForBudget
     | StartBackup
     | LookAtBackup
     | NextAttempt
@@ -151,6 +156,8 @@ def decide(run: Run, seen: Seen, policy: Policy) -> Reactions:
             return _end_of_wait(run, now, policy)
         case RelayHeard(at=now):
             return _end_of_wait(run, now, policy) or _watched(run, seen)
+        case Spent():
+            return budget_spent(run, seen)
         case CapacityLost(sentence):
             return (EndWait(TrainingFailed, sentence),)
         case SilenceExplained(sentence, succeeded):
@@ -220,6 +227,7 @@ _NewsOnly = (
     | ev.ExportEnded
     | ev.PreflightWarned
     | ev.CapacityEnding
+    | ev.BudgetReached
     | ev.AttemptStarted
     | ev.NodesLeased
     | ev.JobSubmitted

@@ -24,6 +24,13 @@ class RelayHeard:
 
 
 @dataclass(frozen=True, slots=True)
+class Spent:
+    """The run has cost so many dollars."""
+
+    usd: float
+
+
+@dataclass(frozen=True, slots=True)
 class CapacityLost:
     """AWS says that nodes or the cluster of the run are deleted; `sentence` names them."""
 

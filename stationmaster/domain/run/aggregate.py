@@ -62,6 +62,8 @@ class Run(State):
     """Why the product stops it."""
     price_per_hour_usd: float = 0.0
     estimated_cost_usd: float = 0.0
+    budget_percent: int = 0
+    """The part of its budget that was last said to be spent."""
     emulated_speed: float | None = None
     approval: Approval | None = None
     """What it waits or waited for before it starts; None for nothing."""

@@ -85,6 +85,8 @@ def _changes(run: Run, event: RunEvent) -> dict[str, object]:
             return _attempt(run, event)
         case ev.JobSubmitted():
             return {"attempts": submitted(run.attempts, event)}
+        case ev.BudgetReached():
+            return {"budget_percent": max(run.budget_percent, event.percent)}
         case ev.NodesLeased():
             attempts = placed(run.attempts, event)
             return {"attempts": attempts, "price_per_hour_usd": event.price_per_hour_usd}

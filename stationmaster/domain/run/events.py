@@ -214,6 +214,14 @@ class CapacityEnding(_Event):
     reason: str
 
 
+class BudgetReached(_Event):
+    """A run has cost `percent` of its budget."""
+
+    type: Literal["budget.reached"] = "budget.reached"
+    percent: int
+    spent_usd: float
+
+
 class AttemptStarted(_Event):
     """An attempt at the run began.
 
@@ -561,6 +569,7 @@ RunEvent = Annotated[
     | ExportEnded
     | PreflightWarned
     | CapacityEnding
+    | BudgetReached
     | AttemptStarted
     | NodesLeased
     | JobSubmitted

@@ -41,7 +41,7 @@ WORDS = (
     f"resume_from={RUN}@60 backup_every=45m schedule=constant steps=80",
     "backup_every=never push_to=lab-a/tiny.Llama_1 restarts=0 name=books-v3",
     f"image={REGISTRY}/trainer:1.0 command=\"torchrun 'a b' '$(X)'\" dataset='two words'",
-    "command=true directory=/w attempts=7",
+    "command=true directory=/w attempts=7 budget=12.50",
 )
 
 
@@ -77,6 +77,12 @@ def test_stored_request_has_all_options_flat_and_is_read_without_any() -> None:
     ("words", "options", "notes"),
     [
         ("restarts=0", {"restarts": 0}, ["restarts=0: a job that has failed is not started again"]),
+        (
+            "budget=$0.01",
+            {"budget_usd": 0.01},
+            ["budget=$0.01: the run is stopped and saved once it has cost that, and about $0."],
+        ),
+        ("budget='1,200 USD'", {"budget_usd": 1200.0}, ["budget=$1,200.00: the run is stopped"]),
         ("attempts=5", {"attempts": 5}, ["attempts=5: tried 5 times at most"]),
         ("restarts=3", {"restarts": 3}, ["has failed is started again, 3 times at most, whatever"]),
         ("validate=full", {"is_full": True}, ["validate=full: every check runs before it trains"]),
@@ -129,6 +135,10 @@ DURATION = "expected a duration from 10m to 7d"
     ("words", "said", "suggestion"),
     [
         *((f"restarts={value}", NUMBER, "plan ") for value in ("-1", "21", "x", "1.5", "\u0663")),
+        *(
+            (f"budget={usd}", "expected dollars from", "plan ")
+            for usd in ("0", "-5", "x", "1e9", "1k")
+        ),
         ("attempts=0", "expected a whole number from 1 to 20", "plan "),
         ("attempts=2 restarts=1", "are not accepted together", "plan attempts=2"),
         *(

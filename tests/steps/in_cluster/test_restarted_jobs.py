@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 
 from stationmaster import commands
+from stationmaster.domain.cluster import events as cl
+from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.events import RunPhase
+from stationmaster.domain.run.view import RunView
 from stationmaster.steps.save_results import LAST_STEPS_S, save_results
 from tests.support.aws_fixtures import until
 from tests.support.aws_steps import IDLE, Account
@@ -99,3 +102,22 @@ def test_pods_that_still_run_are_ended_before_results_are_saved(account: Account
     save_results(account.services, account.run_id)
     assert job(account) is None
     account.services.kubernetes(account.cluster_id).forget_pod(pod)
+
+
+def test_run_is_stopped_by_the_heartbeat_after_its_budget_is_used_up(account: Account):
+    account.request(budget_usd=5.0)
+    account.enter(*TO_RUNNING[1:])
+    furnish(account)
+    nodes = {"kind": ResourceKind.NODE_GROUP, "name": "training"}
+    account.happen_to_cluster(cl.ResourceRequested, **nodes, price_per_hour_usd=12.0)
+    account.happen_to_cluster(cl.ResourceCreated, **nodes)
+    spent = []
+    while not account.run.is_stopping:
+        hear(account, heartbeat=True)
+        spent.append(RunView(account.run, account.cluster).cost_usd(account.now()))
+        account.late += timedelta(minutes=1)
+        assert len(spent) < 99
+
+    assert [event.percent for event in account.events("budget.reached")] == [50, 80, 95]
+    assert account.run.stop_why.startswith("stopped because its budget of $5.00 is used up")
+    assert spent[-2] < 5.0 <= spent[-1] <= 5.0 + 12.0 / 60  # of one heartbeat
