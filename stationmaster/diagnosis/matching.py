@@ -18,6 +18,7 @@ from typing import Any, Final
 from stationmaster.diagnosis import (
     account_rules,
     cluster_rules,
+    megatron_rules,
     network_rules,
     node_rules,
     product_rules,
@@ -33,6 +34,7 @@ RULES: Final[tuple[Rule, ...]] = (
     *account_rules.RULES,
     *volume_rules.RULES,
     *cluster_rules.RULES,
+    *megatron_rules.RULES,
     *program_rules.RULES,
     *network_rules.RULES,
     *stack_rules.RULES,
