@@ -79,7 +79,10 @@ def apart_finding(event: PodsApart, run: Run) -> RunningFinding:
     names = " and ".join(pod.removeprefix(f"{event.job}-") for pod in event.pods)
     to_join = 'start it with command="torchrun SCRIPT ..."'
     if is_joining(run.request.program):
-        to_join = "start it without --standalone, --nnodes and --rdzv-* of torchrun"
+        to_join = (
+            "start it without --standalone, --nnodes and --rdzv-* of torchrun, with a script that "
+            "calls init_process_group()"
+        )
     return RunningFinding(
         f"the nodes have not joined: {names} both print what one rank of a run prints, so each of "
         f"{run.placement.nodes} nodes trains a model of its own",

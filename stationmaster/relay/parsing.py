@@ -207,6 +207,8 @@ class LineInterpreter:
         self._has_loss = self._has_loss or progress.has_loss
         figures: dict[str, Any] = {**progress.figures}
         apart = self._together.printed(self._pod, line) if progress.of_one_rank else []
+        if progress.of_own_batch and progress.loss_nats is not None:
+            apart = self._together.began(self._pod, line, (progress.step, progress.loss_nats))
         return [
             ProgressReported(
                 **self._head(line, "foreign progress"),

@@ -1,4 +1,5 @@
-"""Notices that the pods of a job train each for itself: two print at once what one rank prints.
+"""Notices that the pods of a job train each for itself: two print at once what one rank prints,
+or begin with the same losses of batches that should be their own.
 
 torchrun names its rendezvous with LOGLEVEL=INFO only, so nothing else in a log says so.
 """
@@ -20,6 +21,7 @@ _ALONE: Final = re.compile(
     r"|GLOBAL_RANK: 0, MEMBER: 1/1\b"
 )
 _HINTS: Final = ("istributed", "MEMBER")  # without one of these a line is none of them
+_SAME: Final = 3  # equal losses at a start: no chance, with six digits each
 _MAX_PODS: Final = 256  # that are remembered, earlier ones of a place among them
 
 
@@ -45,17 +47,20 @@ class Together:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._spans: dict[str, _Span] = {}  # by the pod's uid
+        self._begun: dict[str, tuple[str, list[tuple[int, float]]]] = {}  # name and first figures
         self._reported = False
 
     def set_back(self, at: datetime) -> None:
         """Count nothing from before: another pod may have the rank once the workers start again."""
         with self._lock:
             self._spans = {uid: span for uid, span in self._spans.items() if span.first > at}
+            self._begun.clear()
 
     def forget(self, pod: PodFacts) -> None:
         """Take what the pod prints from now on as that of another start."""
         with self._lock:
             self._spans.pop(pod.uid, None)
+            self._begun.pop(pod.uid, None)
 
     def printed(self, pod: PodFacts, line: LogLine) -> list[RelayEvent]:
         """Take in a line that one rank of all prints; return the event if another pod does, too.
@@ -70,6 +75,23 @@ class Together:
             return []
         return self._take(pod, line, is_alone=True)
 
+    def began(self, pod: PodFacts, line: LogLine, of: tuple[int, float]) -> list[RelayEvent]:
+        """Take in step and loss of a rank's own batch; return the event if another's are the same.
+
+        Only the first count: ranks that have joined have batches of their own from the first on.
+        """
+        with self._lock:
+            _, first = self._begun.setdefault(pod.uid, (pod.name, []))
+            if self._reported or len(first) == _SAME:
+                return []
+            first.append(of)
+            known = [(name, theirs) for name, theirs in self._begun.values() if name != pod.name]
+            other = next((n for n, theirs in known if len(first) == _SAME and theirs == first), "")
+            while len(self._begun) > _MAX_PODS:
+                del self._begun[next(iter(self._begun))]
+            self._reported = bool(other)
+        return [_apart(pod, line, other)] if other else []
+
     def _take(self, pod: PodFacts, line: LogLine, *, is_alone: bool) -> list[RelayEvent]:
         with self._lock:
             if self._reported:
@@ -81,14 +103,14 @@ class Together:
             while len(self._spans) > _MAX_PODS:
                 del self._spans[next(iter(self._spans))]
             self._reported = other is not None
-        if other is None:
-            return []
-        return [
-            PodsApart(
-                event_id=run_event_id(pod.run_id, "apart", pod.job),
-                run_id=pod.run_id,
-                at=line.at,
-                job=pod.job,
-                pods=(min(pod.name, other.name), max(pod.name, other.name)),
-            )
-        ]
+        return [_apart(pod, line, other.name)] if other is not None else []
+
+
+def _apart(pod: PodFacts, line: LogLine, other: str) -> PodsApart:
+    return PodsApart(
+        event_id=run_event_id(pod.run_id, "apart", pod.job),
+        run_id=pod.run_id,
+        at=line.at,
+        job=pod.job,
+        pods=(min(pod.name, other), max(pod.name, other)),
+    )

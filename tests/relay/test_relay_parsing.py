@@ -689,6 +689,18 @@ def test_two_pods_that_say_that_they_train_alone_have_not_joined(text):
     assert apart((0, 1, [text]), (0, 30, [text])) == []
 
 
+def test_pods_that_begin_with_the_same_losses_of_their_own_batches_have_not_joined():
+    def mnist(pod, seconds, loss=2.3):
+        lines = "Train Epoch: 1 [{}/60000 (0%)]\tLoss: {:.6f}"
+        return [(pod, s, [lines.format(640 * s, loss - s / 1e4)]) for s in seconds]
+
+    (event,) = apart(*mnist(0, range(4)), *mnist(1, range(9)))
+
+    assert event.pods == ("run-1-worker-0", "run-1-worker-1")
+    assert apart(*mnist(0, range(9)), *mnist(1, range(9), loss=2.31)) == []
+    assert apart(*mnist(0, range(2)), *mnist(1, range(2))) == []
+
+
 def test_rank_that_moves_to_another_pod_is_one_rank():
     def at(step):
         return said(step)["nanogpt"]

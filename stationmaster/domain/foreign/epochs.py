@@ -36,7 +36,7 @@ _IMAGENET = re.compile(
 )
 # pytorch/examples mnist, with "loss=" in the operators' old examples; it counts samples.
 _MNIST = re.compile(
-    rf"Train Epoch: {COUNT} \[ *{COUNT}/{COUNT} \(.{{1,8}}\)\]\s+[Ll]oss[:=] ?{NUMBER}"
+    rf"Train Epoch: {COUNT} \[ *{COUNT}/{COUNT} \(.{{1,8}}\)\]\s+(Loss: |[Ll]oss[:=] ?){NUMBER}"
 )
 _MINGPT = re.compile(
     rf"\[(?:GPU|RANK){COUNT}\] Epoch {COUNT} \| Iter {COUNT} \| (Train|Eval) Loss {NUMBER}"
@@ -58,7 +58,9 @@ def read(text: str) -> Finding | None:
         return progress(step=epoch * batches + batch, loss=match[5], step_time_s=number(match[4]))
     if match := _MNIST.search(text):
         epoch, seen, samples = (int(group) for group in match.groups()[:3])
-        return progress(step=(epoch - 1) * samples + seen, loss=match[4])
+        step = (epoch - 1) * samples + seen
+        # The operators' examples give every rank the same batches; the original has no ranks.
+        return progress(step=step, loss=match[5], of_own_batch=match[4] == "Loss: ")
     if match := _MINGPT.search(text):
         return _mingpt(match) if int(match[1]) == 0 else None
     # The DDP toy reports once an epoch: its epochs are its steps. Every rank prints, rank 0 counts.

@@ -28,6 +28,8 @@ class Progress:
     """The further figures that are in the line, by the names that an event has."""
     of_one_rank: bool = False
     """Whether one rank of all prints it: two pods with such lines have not joined."""
+    of_own_batch: bool = False
+    """Whether each rank prints it of its own batch: two pods with the same have not joined."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +138,7 @@ def progress(
     loss: str | None,
     total_steps: int | None = None,
     of_one_rank: bool = False,
+    of_own_batch: bool = False,
     **figures: float | None,
 ) -> Progress | None:
     """Make the finding of a line; None where its loss is no number or its step none of training."""
@@ -147,6 +150,7 @@ def progress(
         total_steps=total_steps if total_steps is not None and total_steps < MAX_COUNT else None,
         figures={name: plausible(figure) for name, figure in figures.items()},
         of_one_rank=of_one_rank,
+        of_own_batch=of_own_batch,
     )
 
 
