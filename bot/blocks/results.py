@@ -78,7 +78,8 @@ def _without_output(run: Run, results: Results) -> list[Block]:
     return [
         section(
             f"{md.WARNING} *Nothing but its log is saved:* it wrote nothing below "
-            "`$STATIONMASTER_OUTPUT_DIR`, and what it wrote elsewhere is not kept"
+            "`$STATIONMASTER_OUTPUT_DIR`, and what it wrote elsewhere is not kept; with "
+            "`directory=$STATIONMASTER_OUTPUT_DIR` it starts there"
         )
     ]
 

@@ -26,6 +26,7 @@ from stationmaster.domain.errors import (
     StationmasterError,
 )
 from stationmaster.domain.ids import RunId
+from stationmaster.domain.keys.own_code import IN_OUTPUT
 from stationmaster.domain.keys.push_to import refuse_push
 from stationmaster.domain.keys.registry import Options
 from stationmaster.domain.names import SHARED_MOUNT
@@ -139,7 +140,11 @@ def _missing_image(services: Services, start: StartRun) -> str | None:
 def _missing_folder(options: Options) -> str | None:
     """Say what a custom command names that this machine, which runs it, does not have."""
     directory = options.directory
-    if directory and not directory.startswith(SHARED_MOUNT) and not Path(directory).is_dir():
+    if (
+        directory
+        and not directory.startswith((SHARED_MOUNT, IN_OUTPUT))
+        and not Path(directory).is_dir()
+    ):
         return f"directory={directory} is no folder of this machine; give one that is there"
     if options.venv and not Path(options.venv, "bin", "python").exists():
         return f"venv={options.venv} has no bin/python; give the folder of a virtual environment"

@@ -16,7 +16,7 @@ from pydantic import SecretStr
 
 from stationmaster.domain.catalogue.places import Machine
 from stationmaster.domain.catalogue.variables import wanted_values
-from stationmaster.domain.keys.own_code import EXPANDED, RESUME_DIR
+from stationmaster.domain.keys.own_code import EXPANDED, RESUME_DIR, is_joining
 from stationmaster.rendering.frameworks import framework_environment
 from stationmaster.rendering.job_spec import RUNS_DIRECTORY, JobSpec, KubernetesObject
 from stationmaster.rendering.metadata import LABEL_MANAGED_BY, render_secret
@@ -96,6 +96,7 @@ def _own_code_values(spec: JobSpec) -> dict[str, str]:
         values["STATIONMASTER_OUTPUT_DIR"] = spec.program_output_dir
         values["STATIONMASTER_STOP_SECONDS"] = str(spec.stop_deadline_s)
         values |= _TERMINAL
+        values |= _lightning_values(spec) if spec.is_command else {}
         if spec.venv:
             values["VIRTUAL_ENV"] = literal(spec.venv)
         if spec.is_resumed:
@@ -104,6 +105,14 @@ def _own_code_values(spec: JobSpec) -> dict[str, str]:
             values["STATIONMASTER_DATASET"] = literal(spec.dataset)
     if spec.has_own_image:
         values["HOME"] = SCRATCH_MOUNT  # the user that it runs as has none in the image
+    return values
+
+
+def _lightning_values(spec: JobSpec) -> dict[str, str]:
+    """Return what Lightning's Trainer takes where its caller does not say: a node, this folder."""
+    values = {"PL_TRAINER_DEFAULT_ROOT_DIR": spec.program_output_dir}
+    if is_joining(spec.program) and spec.min_nodes is None:
+        values["PL_TRAINER_NUM_NODES"] = str(spec.nodes)
     return values
 
 

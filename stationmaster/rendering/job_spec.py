@@ -20,6 +20,7 @@ from stationmaster.domain.datasets import FOR_MEGATRON, RUNS
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.indexed import DATA_NAME, TOKENIZER_NAME
 from stationmaster.domain.keys.job_options import JobOptions
+from stationmaster.domain.keys.own_code import IN_OUTPUT
 from stationmaster.domain.names import SHARED_MOUNT
 from stationmaster.domain.planning.cost import stop_deadline_s
 from stationmaster.domain.planning.layout import Layout, processes_per_node
@@ -140,6 +141,11 @@ class JobSpec:
         return run_directory(self.run_id)
 
     @property
+    def is_command(self) -> bool:
+        """Whether the pods run what was typed, and neither our trainer nor a framework's."""
+        return self.program != framework_program(self.recipe, self.output_dir)
+
+    @property
     def program_output_dir(self) -> str:
         """Where a custom command writes what is to be saved."""
         return f"{self.output_dir}/{OUTPUT}"
@@ -183,7 +189,7 @@ def job_spec(
         resume_from=request.resume_from,
         has_own_image=bool(request.image),
         program=request.program or framework_program(recipe, run_directory(run_id)),
-        directory=request.working_directory,
+        directory=request.working_directory.replace(IN_OUTPUT, f"{run_directory(run_id)}/{OUTPUT}"),
         venv=request.venv,
         is_resumed=request.output_from is not None,
         dataset=overrides.get("dataset", ""),

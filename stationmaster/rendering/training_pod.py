@@ -151,8 +151,8 @@ def _placing(spec: JobSpec, job_label: str) -> KubernetesObject:
 
 
 def _output_directory(spec: JobSpec) -> list[KubernetesObject]:
-    """Make the directory of another program's output: many write into one that must be there."""
-    if not spec.program or spec.check is not None:
+    """Make the directory of a command's output: many write into one that must be there."""
+    if not spec.is_command or spec.check is not None:
         return []
     return [
         {

@@ -20,6 +20,7 @@ LINES = {
     "lightning": "Epoch 0:  50%|####      | {step}/8 [00:01<00:01, 2.0it/s, v_num=0, loss={loss}]",
     "deepspeed": "steps: {step} loss: {loss} iter time (s): 0.123 samples/sec: 32.5",
     "megatron": " iteration {step}/ 8 | learning rate: 1.0E-05 | lm loss: {loss} |",
+    "imagenet": "Epoch: [0][{step}/8]\tTime  0.1 ( 0.1)\tData  0.0 ( 0.0)\tLoss {loss} (3.0)",
 }
 
 

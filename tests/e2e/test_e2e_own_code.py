@@ -77,8 +77,12 @@ def shapes(local: World) -> dict[str, Run]:
     script = Path(__file__).parent / "shapes.py"
     runs = {}
     for shape in LINES:  # one after another: each has a cluster's pods of its own
+        keys = "preset=smoke nodes=2"
         command = f"torchrun {script} {shape} $STATIONMASTER_OUTPUT_DIR"
-        run_id = local.start(f"/train ddp-cpu preset=smoke nodes=2 command='{command}'")
+        if shape == "imagenet":  # writes where it starts
+            keys += " directory=$STATIONMASTER_OUTPUT_DIR"
+            command = f"torchrun {script} {shape} ."
+        run_id = local.start(f"/train ddp-cpu {keys} command='{command}'")
         runs[shape] = local.wait_for_receipt(run_id)
     return runs
 

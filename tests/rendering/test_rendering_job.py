@@ -436,6 +436,7 @@ def test_command_of_ones_own_finds_its_output_directory_made():
     for same in ("image", "securityContext"):
         assert first[same] == container(job)[same]
     assert first["volumeMounts"][0] in container(job)["volumeMounts"]
+    assert "initContainers" not in pod_spec(render(recipe="torchtitan-llama3.1-8b"))
 
 
 def test_nothing_starts_a_command_of_ones_own_again():
@@ -471,7 +472,25 @@ def test_command_of_ones_own_has_the_usual_environment_and_is_told_where_things_
     stop_s = int(theirs.pop("STATIONMASTER_STOP_SECONDS"))
     assert 0 < stop_s < grace["terminationGracePeriodSeconds"]
     bars = {"TTY_COMPATIBLE": "1", "COLUMNS": "160"}  # rich draws none otherwise
-    assert theirs == environment(render()) | bars
+    # What Lightning's Trainer takes where its caller says neither.
+    lightning = {"PL_TRAINER_DEFAULT_ROOT_DIR": output}
+    assert theirs == environment(render()) | bars | lightning
+
+
+def test_command_can_start_where_its_output_is_saved():
+    where = {"directory": "$STATIONMASTER_OUTPUT_DIR"}
+    job = render(request={"program": ("/a/t.py",), **where})
+
+    assert container(job)["workingDir"] == environment(job)["STATIONMASTER_OUTPUT_DIR"]
+
+
+def test_lightning_is_told_of_the_nodes_only_where_torchrun_joins_as_many():
+    def told(**request):
+        return environment(render(nodes=3, request=request)).get("PL_TRAINER_NUM_NODES")
+
+    assert told(program=("torchrun", "a.py")) == "3"
+    assert told(program=("torchrun", "a.py"), min_nodes=2) is None
+    assert told(program=("python", "a.py")) is None
 
 
 def test_image_of_ones_own_runs_as_a_user_that_is_not_root():

@@ -35,8 +35,8 @@ _COMMAND: Final = Key(
 
 _DIRECTORY: Final = Key(
     name="directory",
-    help="where the command of command= starts, an absolute path; if not given, the folder of a "
-    "script that the command names by an absolute path",
+    help="where the command of command= starts, an absolute path or $STATIONMASTER_OUTPUT_DIR; if "
+    "not given, the folder of a script that the command names by an absolute path",
     meanings=("working_dir", "workdir", "working_directory", "cwd", "chdir"),
     meant=str,
     is_resumed=True,
@@ -79,6 +79,8 @@ _OF_TRAINER: Final = ("backup_every", "push_to")
 # What still means something when another program takes the trainer's place.
 _KEYS_BESIDES_A_COMMAND: Final = frozenset({PRESET, "dataset", "rendezvous"})
 RESUME_DIR: Final = EXPANDED[3]
+IN_OUTPUT: Final = f"${EXPANDED[0]}"
+"""As a directory to start in: what a program writes where it starts is then saved."""
 
 
 class Option(Part):
@@ -174,9 +176,12 @@ def _directory(key: Key, typed: Typed) -> str:
         return ""
     if typed.get(_COMMAND) is None:
         raise BadParameter(f"{key.name}= has no effect without command=; leave it out")
+    if key is _DIRECTORY and text == IN_OUTPUT:
+        return text
     if not text.startswith("/") or not text.isprintable() or "$" in text:
         raise BadCommand(
             f"{key.name}={text[:80]} is not accepted: expected an absolute path, such as /opt/app"
+            + (f", or {IN_OUTPUT}" if key is _DIRECTORY else "")
         )
     return text
 
@@ -330,7 +335,7 @@ def _started_alone(program: tuple[str, ...], nodes: int) -> str:
         return (
             f"{first} is started once on each of the {nodes} nodes, and nothing joins them unless "
             "the script does: they may train a model each, at as many times the price; start it "
-            'with command="torchrun SCRIPT ..." (a Trainer of Lightning also needs num_nodes)'
+            'with command="torchrun SCRIPT ..."'
         )
     return ""
 

@@ -44,6 +44,7 @@ def test_image_and_command_are_read():
         ("command='/a/run.sh'", "/a"),
         ("command='torchrun b/t.py --config /c/d.json'", ""),
         ("command='torchrun /a/b/t.py' directory=/w", "/w"),
+        ("command='/a/t.py' directory=$STATIONMASTER_OUTPUT_DIR", "$STATIONMASTER_OUTPUT_DIR"),
     ],
 )
 def test_command_starts_in_the_folder_of_its_script_or_where_it_was_typed(words: str, place: str):
@@ -267,6 +268,7 @@ def test_resumed_run_keeps_its_image():
         ("command='\"\" x'", "names no program"),
         ("""command="it's" """, "is opened and not closed"),
         ("command=true directory=here", "directory=here is not accepted: expected an absolute"),
+        ("command=true directory=$HOME", "an absolute path, such as /opt/app, or $STATIONMASTER"),
         ("directory=/opt/app", "directory= has no effect without command="),
         ("command=true venv=/v", "build the environment into it and name it with image="),
         ("command=true datset=x", "did you mean dataset"),
