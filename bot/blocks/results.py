@@ -23,6 +23,7 @@ from bot.blocks.elements import (
 from stationmaster.commands import Links
 from stationmaster.domain.catalogue.training_config import ImageTraining
 from stationmaster.domain.commands.table import COMMAND
+from stationmaster.domain.keys.own_code import IN_OUTPUT
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.reactions.backups import TRAINING
 from stationmaster.domain.results import MANIFEST_FILE, OUTPUT
@@ -75,11 +76,13 @@ def _without_output(run: Run, results: Results) -> list[Block]:
     """Say that a command has kept nothing, which is not seen from a list of files."""
     if not run.request.program or results.has_output:
         return []
+    elsewhere = "and what it wrote elsewhere is not kept"
+    if run.request.working_directory != IN_OUTPUT:
+        elsewhere += f"; with `directory={IN_OUTPUT}` it starts there"
     return [
         section(
-            f"{md.WARNING} *Nothing but its log is saved:* it wrote nothing below "
-            "`$STATIONMASTER_OUTPUT_DIR`, and what it wrote elsewhere is not kept; with "
-            "`directory=$STATIONMASTER_OUTPUT_DIR` it starts there"
+            f"{md.WARNING} *Nothing but its log is saved:* it wrote nothing below `{IN_OUTPUT}`, "
+            f"{elsewhere}"
         )
     ]
 

@@ -528,6 +528,12 @@ def test_command_that_kept_nothing_says_so_in_place_of_a_folder():
         assert ("wrote nothing below `$STATIONMASTER_OUTPUT_DIR`" in shown) is said
         assert ("my-results/output" in shown) is not said
         assert (f"/train resume {RUN_ID}" in shown) is not said
+        assert ("it starts there" in shown) is said
+    there = asked(program=("/a/b.py",), directory="$STATIONMASTER_OUTPUT_DIR")
+    kept_nothing = RESULTS.model_copy(update={"has_output": False})
+    shown = seen(run_card(saved(RunPhase.FAILED, **there, results=kept_nothing), now=NOW))
+    assert "what it wrote elsewhere is not kept" in shown
+    assert "it starts there" not in shown
 
 
 @pytest.mark.parametrize(
