@@ -172,7 +172,15 @@ def _meant(
         command = parse_command(text, **finders)
     except UserError as error:
         word = (error.suggestion or "").removeprefix(f"{COMMAND} ")
-        if run_id is not None and word in SUBCOMMANDS and SUBCOMMANDS[word].takes is Takes.RUN:
+        if (
+            run_id is not None
+            and word in SUBCOMMANDS
+            and SUBCOMMANDS[word].takes
+            in (
+                Takes.RUN,
+                Takes.LOGS,
+            )
+        ):
             error.suggestion = f"{error.suggestion} {run_id}"
         raise
     if isinstance(command, requests.OfRun) and command.run_id is None:

@@ -16,7 +16,6 @@ from stationmaster.aws.delivery_store import Picture
 from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.commands import requests
 from stationmaster.domain.commands.table import COMMAND
-from stationmaster.domain.ids import RunId
 from stationmaster.services import Services
 
 
@@ -50,8 +49,8 @@ def look(
             view = commands.describe_run(services, run_id, channel_id=channel_id)
             # Slack does not say whether it takes an answer.
             return run_card(view, now=services.now()).in_text()
-        case requests.ShowLogs(run_id=run_id):
-            return _logs(services, run_id, channel_id=channel_id, with_file=bool(request_id))
+        case requests.ShowLogs():
+            return _logs(services, command, channel_id=channel_id, with_file=bool(request_id))
         case requests.CompareRuns(labels=labels):
             return _compared(services, labels, who, request_id)
         case requests.DiffRuns(labels=labels):
@@ -67,8 +66,10 @@ def look(
             assert_never(command)
 
 
-def _logs(services: Services, run_id: RunId | None, *, channel_id: str, with_file: bool) -> Content:
-    run, tails = commands.show_logs(services, run_id, channel_id=channel_id)
+def _logs(
+    services: Services, wanted: requests.ShowLogs, *, channel_id: str, with_file: bool
+) -> Content:
+    run, tails = commands.show_logs(services, wanted, channel_id=channel_id)
     with_file = with_file and is_shortened(tails)
     if with_file:
         services.deliveries.ask_for_log(run.run_id, now=services.now())

@@ -6,7 +6,8 @@ from typing import Final
 
 from stationmaster.aws.delivery_store import of_run
 from stationmaster.domain.bus import LogTail
-from stationmaster.domain.errors import RunNotFound
+from stationmaster.domain.commands.requests import ShowLogs
+from stationmaster.domain.errors import NotPossibleNow, RunNotFound
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.keys.resume_from import NEWEST
 from stationmaster.domain.run.aggregate import Run
@@ -16,6 +17,8 @@ from stationmaster.services import Services
 
 # How far back a run is looked for by its name.
 _MOST_NAMED: Final = 100
+# A refusal is one sentence, and names no more pods than these.
+_PODS_NAMED: Final = 8
 
 
 def describe_run(services: Services, run_id: RunId | None, *, channel_id: str) -> RunView:
@@ -42,16 +45,39 @@ def view_run(services: Services, run: Run) -> RunView:
 
 
 def show_logs(
-    services: Services, run_id: RunId | None, *, channel_id: str
+    services: Services, wanted: ShowLogs, *, channel_id: str
 ) -> tuple[Run, list[LogTail]]:
-    """Return the newest log lines of each pod of a run; they stay readable after the teardown.
+    """Return the newest log lines of a run's pods; they stay readable after the teardown.
 
     Raises:
         RunNotFound: no such run in this channel.
+        NotPossibleNow: it has no such pod, or no line with that text.
     """
-    run = find_run(services, run_id, channel_id=channel_id)
+    run = find_run(services, wanted.run_id, channel_id=channel_id)
     learn(run_id=run.run_id)
-    return run, services.runs.log_tails(run.run_id)
+    tails = services.runs.log_tails(run.run_id)
+    if tails and wanted.pod:
+        names = [tail.pod.removeprefix(f"{run.run_id}-") for tail in tails]
+        pod = wanted.pod.removeprefix(f"{run.run_id}-")
+        if pod not in names:
+            known = ", ".join(names[:_PODS_NAMED])
+            raise NotPossibleNow(
+                f'run {run.run_id} has no pod "{pod[:80]}" that has written anything; it has '
+                f"{known}",
+                suggestion=f"/train logs {run.run_id} {names[0]}",
+            )
+        tails = [tails[names.index(pod)]]
+    if tails and wanted.grep:
+        text = wanted.grep.lower()
+        found = [(tail, [line for line in tail.lines if text in line.lower()]) for tail in tails]
+        tails = [tail.model_copy(update={"lines": lines}) for tail, lines in found if lines]
+        if not tails:
+            raise NotPossibleNow(
+                f'no line with "{wanted.grep[:80]}" is among the newest of its pods; the whole '
+                "logs are saved with the results",
+                suggestion=f"/train logs {run.run_id}",
+            )
+    return run, tails
 
 
 def find_run(services: Services, label: str | None, *, channel_id: str) -> Run:

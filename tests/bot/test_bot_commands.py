@@ -222,6 +222,23 @@ def test_newest_run_is_shown_and_its_log_as_inert_code(person, story, services, 
     assert story.run_id not in seen(person.type("list", channel_id="C0OTHER"))
 
 
+def test_logs_of_one_pod_and_with_a_text_are_shown_alone(person, story, services, clock):
+    story.begin()
+    pods = {"worker-0": ["step 1", "Loss 4.1"], "worker-1": ["step 1"]}
+    tails = [
+        LogTail(pod=f"{story.run_id}-{pod}", at=clock.now(), lines=lines)
+        for pod, lines in pods.items()
+    ]
+    services.runs.save_log_tails(story.run_id, tails)
+
+    alone = seen(person.type("logs worker-1"))
+    assert ("`worker-1`" in alone, "`worker-0`" in alone) == (True, False)
+    found = seen(person.type(f"logs {story.run_id} grep=loss"))
+    assert ("Loss 4.1" in found, "step 1" in found) == (True, False)
+    assert 'no pod "worker-7"' in person.type("logs worker-7")["answer"]["text"]
+    assert 'no line with "nan"' in person.type("logs grep=nan")["answer"]["text"]
+
+
 def test_stop_button_pressed_twice_stops_once_and_tells_who_pressed(person, story, services, slack):
     story.begin()
     value = json.dumps({"run_id": story.run_id})

@@ -33,7 +33,13 @@ from stationmaster.domain.commands.requests import (
     StopRun,
 )
 from stationmaster.domain.commands.resuming import continued_words, repeated_words
-from stationmaster.domain.commands.run_words import MOST_COMPARED, read_audit, read_cost, read_runs
+from stationmaster.domain.commands.run_words import (
+    MOST_COMPARED,
+    read_audit,
+    read_cost,
+    read_logs,
+    read_runs,
+)
 from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.commands.table import (
     AVAILABLE,
@@ -123,15 +129,17 @@ def _read_arguments(row: Subcommand, word: str, rest: list[str], ask: Questions)
                     suggestion=f"/train {word}",
                 )
             return make()
+        case Takes.RUN | Takes.LOGS if any(each.startswith("-") for each in rest):
+            raise _options_refused(row, rest, ask)
         case Takes.RUN:
-            if any(each.startswith("-") for each in rest):
-                _refuse_options(row, rest, ask)
             if len(rest) > 1:
                 raise BadCommand(
                     f'/train {word} takes one run id, got "{shorten(" ".join(rest))}"',
                     suggestion=_accepted(ask, [word, rest[0]]),
                 )
             return make(RunId(rest[0]) if rest else None)
+        case Takes.LOGS:
+            return make(*read_logs(rest))
         case Takes.START:
             return make(_parse_start(rest, prefix=prefix, ask=ask))
         case Takes.STARTS:
@@ -168,12 +176,12 @@ def _stops_all(words: list[str]) -> bool:
     return is_stop and subcommand_meant(words[0]) is SUBCOMMANDS["stop"]
 
 
-def _refuse_options(row: Subcommand, words: list[str], ask: Questions) -> None:
+def _options_refused(row: Subcommand, words: list[str], ask: Questions) -> BadCommand:
     """Refuse logs -f and the like."""
     follows = "; a run's thread follows it" if row.make is ShowLogs else ""
     # A number after an option is its value.
     runs = [each for each in words if not each.startswith("-") and not each.isdecimal()]
-    raise BadCommand(
+    return BadCommand(
         f'/train {row.name} takes a run id and no options, got "{shorten(" ".join(words))}"'
         f"{follows}",
         suggestion=_accepted(ask, [row.name, *runs[:1]]),

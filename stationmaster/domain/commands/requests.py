@@ -51,8 +51,14 @@ class ShowStatus(OfRun):
     """Show one run."""
 
 
+@dataclass(frozen=True)
 class ShowLogs(OfRun):
     """Show the last log lines of a run's pods."""
+
+    pod: str = ""
+    """The pod, with or without the run's id before it; "" for all."""
+    grep: str = ""
+    """What the shown lines contain, in capitals or not; "" for all lines."""
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,13 @@ from typing import Final
 from stationmaster.domain.commands.parameters import shorten
 from stationmaster.domain.durations import duration_of
 from stationmaster.domain.errors import BadCommand
+from stationmaster.domain.ids import RunId
 
 # As a person types it, and as Slack sends it where it escapes names.
 _MENTION: Final = re.compile(r"<@([UW][A-Z0-9]+)(?:\|[^>]*)?>|@([\w.-]+)")
 _MONTH: Final = re.compile(r"20[0-9]{2}-(?:0[1-9]|1[0-2])")
+# As pods are called without their run; of a TrainJob they are node-0-0.
+_POD: Final = re.compile(r"(?:worker|master|launcher|node)-[0-9]{1,4}(?:-[0-9]{1,4})?")
 MOST_COMPARED: Final = 6
 
 
@@ -32,6 +35,23 @@ def read_audit(words: Sequence[str]) -> tuple[str, str, int]:
         found[key] = value
     since_s = duration_of("since", found["since"]) if "since" in found else 0
     return found.get("about", ""), found.get("person", ""), since_s
+
+
+def read_logs(words: Sequence[str]) -> tuple[RunId | None, str, str]:
+    """Read the run, the pod, and the text that is looked for in its lines; each at most once."""
+    plain = [word for word in words if "=" not in word]
+    texts = [word.partition("=")[2] for word in words if word.lower().startswith("grep=")]
+    is_known = len(plain) + len(texts) == len(words) and len(plain) <= 2 and len(texts) <= 1
+    if not is_known or "" in texts:
+        raise BadCommand(
+            "/train logs takes a run, one of its pods and grep=TEXT, got "
+            f'"{shorten(" ".join(words))}"',
+            suggestion="/train logs",
+        )
+    if len(plain) == 1 and _POD.fullmatch(plain[0]):
+        plain = ["", *plain]
+    run, pod = [*plain, "", ""][:2]
+    return RunId(run) if run else None, pod, (texts or [""])[0]
 
 
 def read_runs(words: Sequence[str], name: str, *, most: int = 2) -> tuple[str, ...]:

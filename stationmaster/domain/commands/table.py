@@ -66,6 +66,7 @@ class Takes(Enum):
     """One word of several, each with what follows it."""
     RUN = "[RUN]"
     """Without one the command is about the newest of the channel."""
+    LOGS = "[RUN] [POD] [grep=TEXT]"
     START = "RECIPE [nodes=N] [instance=TYPE] [key=value ...]"
     STARTS = "[RECIPE [key=value ...] ...]"
     """Any number of starts; none is the deployment alone."""
@@ -250,9 +251,9 @@ SUBCOMMANDS: Final[Mapping[str, Subcommand]] = {
         ),
         Subcommand(
             "logs",
-            Takes.RUN,
+            Takes.LOGS,
             ShowLogs,
-            "the last log lines of each pod",
+            "the last log lines of each pod, or of one, such as worker-0, or those with a text",
             ("log", "tail", "output", "print"),
         ),
         Subcommand(
