@@ -257,6 +257,14 @@ RULES: Final = (
         source="awsome-distributed-ai, FSDP model_utils/checkpoint.py",
     ),
     Rule(
+        id="not-launched",
+        pattern=r"(?:KeyError: '|env:// rendezvous: environment variable )"
+        r"(?P<name>(?:LOCAL_)?RANK|(?:LOCAL_)?WORLD_SIZE|MASTER_(?:ADDR|PORT))(?:'| expected)",
+        diagnosis="the script expects {name}, which torchrun sets, and torchrun did not start it",
+        remedy='start it with command="torchrun SCRIPT ...", in place of python',
+        source="PyTorch torch/distributed/rendezvous.py",
+    ),
+    Rule(
         id="module-missing",
         pattern=r"ModuleNotFoundError: No module named '(?P<module>(?!etcd')[\w.]{1,100})'",
         diagnosis="the image has no Python module {module}",
