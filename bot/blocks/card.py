@@ -26,6 +26,7 @@ from bot.blocks.elements import (
     section,
 )
 from bot.blocks.failures import cause_lines, failure_blocks, next_steps
+from bot.blocks.goodput import goodput_so_far
 from bot.blocks.progress import cost_label, progress_blocks, seconds_left
 from bot.blocks.results import backup_blocks, result_blocks, result_buttons
 from bot.blocks.running import awaited, running_lines
@@ -235,6 +236,8 @@ def _outcome(view: RunView, *, now: datetime) -> list[Block]:
         f"\U0001f9fe {cost}, {words.planned_cost(run)} planned",
         f"ended after {md.duration((run.ended_at or now) - run.requested_at)}",
     ]
+    if trained := goodput_so_far(view, now=now):
+        ended.append(f"goodput {trained}")
     if run.last_checkpoint_step is not None:
         ended.append(f"last checkpoint at step {run.last_checkpoint_step:,}")
     ended.append(words.teardown_status(view))

@@ -10,6 +10,7 @@ from typing import Final
 from bot.blocks import mrkdwn as md
 from bot.blocks import words
 from bot.blocks.elements import Block, Native, fields, section
+from bot.blocks.goodput import goodput_so_far
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.view import RunView
 
@@ -37,6 +38,8 @@ def progress_blocks(view: RunView, *, now: datetime) -> list[Block]:
     pairs = [("Throughput", _throughput(run))]
     if not has_ended:
         pairs = [("Time left", _time_left(run)), *pairs, cost]
+        if trained := goodput_so_far(view, now=now):
+            pairs.append(("Goodput", trained))
     if progress.has_loss:
         pairs.insert(0, ("Loss", _loss(run)))
     if run.evaluation is not None:

@@ -14,6 +14,7 @@ from bot.blocks import mrkdwn as md
 from bot.blocks import words
 from bot.blocks.approval import approved_by
 from bot.blocks.elements import Block, Content, actions, context, fields, header, section
+from bot.blocks.goodput import goodput_line
 from bot.blocks.recoveries import lost_line
 from bot.blocks.results import result_blocks, result_buttons
 from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
@@ -38,7 +39,7 @@ def run_receipt(view: RunView, *, now: datetime) -> Content:
     ]
     as_planned = " On AWS the run would cost about what was planned."
     blocks += _emulation(run.emulated_speed, as_planned)
-    blocks += _result(view)
+    blocks += _result(view, now=now)
     deleted = _deleted(cluster)
     blocks += deleted
     if cluster is not None and cluster.spec.eks_name:
@@ -122,9 +123,9 @@ def _price_notes(cluster: Cluster | None) -> list[Block]:
     return [context(note) for note in parts.price_notes(cluster.spec)] if cluster else []
 
 
-def _result(view: RunView) -> list[Block]:
+def _result(view: RunView, *, now: datetime) -> list[Block]:
     links = [actions(result_buttons(view))] if view.run.results is not None else []
-    said = [approved_by(view.run.approval), lost_line(view.run)]
+    said = [approved_by(view.run.approval), goodput_line(view, now=now), lost_line(view.run)]
     return [*result_blocks(view), *links, *(context(each) for each in said if each)]
 
 
@@ -152,7 +153,7 @@ def _of_kept_cluster(view: RunView, cluster: Cluster, *, now: datetime) -> Conte
         header(f"\U0001f9fe Receipt: {run.request.title}"),
         section(f"{md.DONE} The run is over; {words.kept(cluster)}."),
         _figures(view, "Its share of the cost", cost, now=now),
-        *_result(view),
+        *_result(view, now=now),
         *_price_notes(cluster),
     ]
     if run.emulated_speed:

@@ -22,6 +22,7 @@ from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.errors import StationmasterError
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.run.events import ProgressReported, RunPhase
+from stationmaster.domain.run.goodput import goodput
 from stationmaster.domain.run.view import RunView
 from stationmaster.domain.sizes import size_text
 from stationmaster.local.mode import LocalMode
@@ -244,7 +245,7 @@ class Script:
         view = self._view(run_id)
         run = view.run
         left = lefts.get(run.cluster_id, []) if run.cluster_id is not None else []
-        results = run.results
+        results, found = run.results, goodput(view, self._services.now())
         return {
             "kind": "result",
             "status": run.phase.value,
@@ -260,6 +261,9 @@ class Script:
             "queued_s": _queued_s(view),
             "time_to_first_step_s": self._time_to_first_step_s(view),
             "cost_usd": view.cost_usd(self._services.now()),
+            "goodput": found and round(found.fraction, 4),
+            "spent_s": found and {each.value: t.total_seconds() for each, t in found.spent.items()},
+            "usd_per_million_tokens": found and found.usd_per_million_tokens,
             "result": results and results.model_dump(include={"uri", "num_files", "num_bytes"}),
             "teardown": view.teardown.value,
             "billable_resources_left": len(left),

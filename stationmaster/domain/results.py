@@ -23,6 +23,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
@@ -213,6 +214,8 @@ class Recovery(Frozen):
     repeated_tokens: int | None = None
     lost_s: float
     """From the last step before the setback until training was further than that."""
+    passed_at: datetime | None = None
+    """When it was; None where an earlier version has recorded it."""
     lost_usd: float
     loss_before: float | None = None
     """The median of the last losses before it, in nats."""
@@ -246,6 +249,8 @@ class RunFacts(TrainerFacts):
     step: int | None = None
     loss_nats: float | None = Field(default=None, allow_inf_nan=False)
     cost_usd: float | None = Field(default=None, allow_inf_nan=False)
+    goodput: float | None = Field(default=None, ge=0, le=1, allow_inf_nan=False)
+    """The part of the time paid so far in which it trained; None where nothing reported steps."""
     attempts: Count = 1
     recoveries: tuple[Recovery, ...] = ()
     """Of its newest setbacks, as many as a run keeps."""

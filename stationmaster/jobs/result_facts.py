@@ -9,6 +9,8 @@ from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.results import RunFacts
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunPhase
+from stationmaster.domain.run.goodput import goodput
+from stationmaster.domain.run.view import RunView
 from stationmaster.jobs.live_run import LiveRun
 from stationmaster.kubernetes.views import PodView
 from stationmaster.rendering.frameworks import framework_program
@@ -22,7 +24,8 @@ def result_facts(live: LiveRun, *, outcome: RunPhase) -> RunFacts:
     run, services = live.run, live.services
     request, cluster = run.request, services.cluster_states.load(live.cluster_id)
     recipe = get_recipe(request.recipe, request.model).with_overrides(request.overrides)
-    progress = run.progress
+    progress, now = run.progress, services.now()
+    found = goodput(RunView(run, cluster), now)
     trained = (request.model.repository if request.model is not None else "") or request.recipe
     # What a command of people's own has trained, nobody has said. A framework's checkpoints are
     # saved as what a command has written, and beside them the model that was made of them.
@@ -45,7 +48,8 @@ def result_facts(live: LiveRun, *, outcome: RunPhase) -> RunFacts:
         outcome=outcome.value,
         step=progress.step if progress is not None else None,
         loss_nats=progress.loss_nats if progress is not None else None,
-        cost_usd=round(cluster.cost_usd(services.now()), 6),
+        cost_usd=round(cluster.cost_usd(now), 6),
+        goodput=found and round(found.fraction, 4),
         attempts=run.attempt_number,
         recoveries=tuple(run.recoveries),
     )

@@ -130,6 +130,22 @@ THEIRS = spec_for_any(
 )
 
 
+def paid(began: float, *entered: tuple[RunPhase, float], **values: object) -> RunView:
+    """A run that pays since its first phase, and when its trainer began: minutes before now."""
+    phases = [(phase, NOW - timedelta(minutes=minutes)) for phase, minutes in entered]
+    group = of(ResourceKind.NODE_GROUP, "n", price_per_hour_usd=36.0)
+    values["resources"] = {"n": group.model_copy(update={"requested_at": phases[0][1]})}
+    started = {"training_started_at": NOW - timedelta(minutes=began), "progress": progress(30)}
+    return make_run(phases=phases, phase=phases[-1][0], **started, **values)
+
+
+TO_ITS_END = (
+    *((RunPhase.REQUESTED, 7), (RunPhase.PROVISIONING, 6), (RunPhase.VALIDATING, 5)),
+    *((RunPhase.STAGING, 4), (RunPhase.RUNNING, 3), (RunPhase.SAVING, 2), (RunPhase.SUCCEEDED, 1)),
+)
+SET_BACK = [*zip((RunPhase.RUNNING, RunPhase.RECOVERING) * 3, range(6, 0, -1), strict=True)]
+
+
 def guest() -> RunView:
     """A run that has ended in somebody else's EKS cluster."""
     view = in_phase(
@@ -400,6 +416,9 @@ CARDS = [
     (saved(RunPhase.SUCCEEDED, **FRAMEWORK), [], ["from_pretrained"]),
     (saved(**PUSH), ["the model is being pushed to `lab/tiny`"], []),
     (guest(), ["guest in EKS cluster `theirs`, not in the price"], []),
+    (paid(9.9, (RunPhase.RUNNING, 9.9)), [], ["oodput"]),
+    (paid(10, (RunPhase.RUNNING, 10)), ["*Goodput*\\n100%"], []),
+    (paid(2.5, *TO_ITS_END), ["goodput 7%"], []),
     # Backups, while there is no result.
     (backed_up(BACKED), ["backup of step 4,200 (1.00 GiB)"], []),
     (backed_up(Backups(number=1, is_running=True)), ["a backup is being made"], []),
@@ -472,6 +491,15 @@ RECEIPTS = [
         ["Nothing billable is left"],
     ),
     (saved(RunPhase.SUCCEEDED), [URI], []),
+    (
+        paid(2.5, *TO_ITS_END),
+        [
+            "Goodput 7%: 30s training of 7m 00s paid; starting 1m 30s, provisioning 1m 00s, "
+            "validation 1m 00s, data 1m 00s, saving 1m 00s, others 1m 00s; $68.36 per million tok",
+        ],
+        ["emulated"],
+    ),
+    (paid(6, *SET_BACK, folded={"phases": 2}), ["Goodput at least 33%"], []),
     (saved(RunPhase.SUCCEEDED, **COMMAND), ["up to its command"], []),
     (with_nodes(reservation=BLOCK), ["paid for when it was bought, and are not in this"], []),
     (with_nodes(is_spot=True), ["at their price on demand, the most that they can cost"], []),

@@ -172,6 +172,7 @@ def test_commands_are_typed_one_after_the_others_end(mode, play):
     assert result["time_to_first_step_s"] >= 0
     assert (result["queued_s"], result["billable_resources_left"]) == (0.0, 0)
     assert result["result"] is None
+    assert (result["goodput"], result["spent_s"]) == (None, None)  # nothing of it has a price
     assert (summary["commands"], summary["succeeded"]) == (3, 3)
     assert (summary["cost_usd"], summary["billable_resources_left"]) == (2.0, 0)
 

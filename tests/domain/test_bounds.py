@@ -32,7 +32,8 @@ HALF = 200 * 1024  # of what an item of DynamoDB takes
 WRITTEN_ONCE = {"request", "spec"}
 LONG = "\x1b" * 2_000  # six bytes each as JSON
 LONG_WORDS = "\U0001f600" * MAX_COMMAND_CHARACTERS
-RECOVERY = Recovery(why="w" * MAX_WHY, **dict.fromkeys(set(Recovery.model_fields) - {"why"}, 2**52))
+_LARGE = dict.fromkeys(set(Recovery.model_fields) - {"why", "passed_at"}, 2**52)
+RECOVERY = Recovery(why="w" * MAX_WHY, passed_at=START, **_LARGE)
 
 
 def collections(model: type[BaseModel], path: str = "") -> Iterator[tuple[str, Bound | None]]:

@@ -7,7 +7,7 @@ The rest (free nodes, time without a run) is the cluster's own. All shares toget
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
@@ -17,6 +17,8 @@ from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.cluster.leases import Lease
 from stationmaster.domain.cluster.resources import Resource
 from stationmaster.domain.ids import RunId
+
+Span = tuple[datetime, datetime]
 
 
 @dataclass(frozen=True)
@@ -34,19 +36,36 @@ class Shares:
 def shares(cluster: Cluster, now: datetime) -> Shares:
     """Split what the cluster has cost until `now`, or until its end."""
     leases = [*cluster.past_leases, *cluster.leases.values()]
-    resources = list(cluster.resources.values())
     runs: dict[RunId, float] = {lease.run_id: 0.0 for lease in leases}
     own = 0.0
+    for _, cost, parts in _stretches(cluster, now):
+        for run_id, part in parts.items():
+            runs[run_id] = runs.get(run_id, 0.0) + cost * part
+        own += cost * (1.0 - sum(parts.values()))
+    return Shares(runs, own)
+
+
+def paid_spans(cluster: Cluster, now: datetime, run_id: RunId | None = None) -> list[Span]:
+    """List the spans until `now` in which the run pays for the cluster; of None, anybody does."""
+    return [
+        span
+        for span, cost, parts in _stretches(cluster, now)
+        if cost > 0 and (run_id is None or parts.get(run_id))
+    ]
+
+
+def _stretches(
+    cluster: Cluster, now: datetime
+) -> Iterator[tuple[Span, float, Mapping[RunId, float]]]:
+    """Yield each span between two changes, what it has cost, and the part of each run."""
+    leases = [*cluster.past_leases, *cluster.leases.values()]
+    resources = list(cluster.resources.values())
     for start, end in pairwise(_times(cluster, leases, resources, now)):
         cost = sum(
             resource.cost_between(start, min(end, resource.deleted_at or now))
             for resource in resources
         )
-        parts = _parts(cluster, leases, start)
-        for run_id, part in parts.items():
-            runs[run_id] = runs.get(run_id, 0.0) + cost * part
-        own += cost * (1.0 - sum(parts.values()))
-    return Shares(runs, own)
+        yield (start, end), cost, _parts(cluster, leases, start)
 
 
 def _times(
@@ -60,6 +79,7 @@ def _times(
         *(lease.granted_at for lease in leases),
         *(lease.released_at for lease in leases if lease.released_at is not None),
         *(resource.requested_at for resource in resources),
+        *(until for resource in resources for until, _ in resource.earlier_prices),
         *ends,
     }
     return sorted(times)

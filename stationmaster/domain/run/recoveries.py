@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from stationmaster.domain.aggregate import Bound
 from stationmaster.domain.catalogue.training_config import LanguageTraining
+from stationmaster.domain.errors import UserError
 from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.outside import clipped
 from stationmaster.domain.results import MAX_WHY, Recovery
@@ -108,7 +109,7 @@ def proven(run: Run, event: RunEvent) -> list[TrainingRecovered]:
     old, again = dict(setback.before), dict(setback.again)
     repeated = sorted(old.keys() & again.keys())
     steps = max(0, setback.step - setback.resumed_step)
-    samples, tokens = _a_step(run)
+    samples, tokens = step_size(run)
     recovery = Recovery(
         attempt=run.attempt_number,
         why=setback.why,
@@ -118,6 +119,7 @@ def proven(run: Run, event: RunEvent) -> list[TrainingRecovered]:
         repeated_steps=steps,
         repeated_tokens=steps * tokens if tokens else None,
         lost_s=lost_s,
+        passed_at=setback.passed_at,
         lost_usd=lost_s / 3600 * run.price_per_hour_usd,
         loss_before=median(old.values()) if old else None,
         loss_after=median(again.values()) if again else None,
@@ -142,11 +144,17 @@ def robust_z(new: Sequence[float], old: Sequence[float]) -> float | None:
     return (median(new) - middle) / spread if spread > 0 else None
 
 
-def _a_step(run: Run) -> tuple[int | None, int | None]:
-    """Return the samples and the tokens of a step; None where the product does not choose them."""
+def step_size(run: Run) -> tuple[int | None, int | None]:
+    """Return the samples and the tokens of a step; None where nothing says so.
+
+    The product does not choose them, or the recipe is not in the catalogue any more.
+    """
     if not run.request.uses_own_trainer:
         return None, None
-    training = run.request.resolved.training
+    try:
+        training = run.request.resolved.training
+    except UserError:
+        return None, None
     samples = training.global_batch_size
     if isinstance(training, LanguageTraining):
         return samples, samples * training.sequence_length

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
-from stationmaster.domain.cluster.shares import shares
+from stationmaster.domain.cluster.shares import Span, paid_spans, shares
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunPhase
@@ -86,12 +86,28 @@ class RunView:
             return 0.0
         if not self.cluster.is_kept:
             return self.cluster.cost_usd(now)
-        share = shares(self.cluster, now).runs.get(self.run.run_id)
-        if share is None and self.run.attempt is not None and self.cluster.folded.get("leases"):
-            # The cluster has forgotten its lease: an estimate is nearer than nothing.
-            took = (self.run.ended_at or now) - self.run.attempt.started_at
-            return self.run.price_per_hour_usd * took.total_seconds() / 3600
-        return share or 0.0
+        if forgotten := self._forgotten_lease(now):
+            start, end = forgotten
+            return self.run.price_per_hour_usd * (end - start).total_seconds() / 3600
+        return shares(self.cluster, now).runs.get(self.run.run_id, 0.0)
+
+    def paid_spans(self, now: datetime) -> list[Span]:
+        """List the spans until `now` that the run's cost comes from."""
+        if self.cluster is None:
+            return []
+        if not self.cluster.is_kept:
+            return paid_spans(self.cluster, min(now, self.cluster.torn_down_at or now))
+        forgotten = self._forgotten_lease(now)
+        return [forgotten] if forgotten else paid_spans(self.cluster, now, self.run.run_id)
+
+    def _forgotten_lease(self, now: datetime) -> Span | None:
+        """Estimate when it leased a cluster that has forgotten that; None where it has not."""
+        cluster, attempt = self.cluster, self.run.attempt
+        if cluster is None or attempt is None or not cluster.folded.get("leases"):
+            return None
+        span = attempt.started_at, self.run.ended_at or now
+        is_known = self.run.run_id in shares(cluster, now).runs
+        return span if span[0] < span[1] and not is_known else None
 
 
 @dataclass(frozen=True)

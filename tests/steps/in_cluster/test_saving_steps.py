@@ -363,3 +363,14 @@ def test_result_of_an_image_that_was_named_by_its_digest_keeps_it(account: Accou
     facts = result_facts(LiveRun(account.services, run), outcome=RunPhase.SUCCEEDED)
 
     assert facts.image == image
+
+
+def test_result_says_how_much_of_its_paid_time_the_run_trained(account: Account):
+    ready_for_job(account)
+    about = {"kind": ResourceKind.FILE_SYSTEM, "name": cluster_name(account.cluster_id)}
+    account.happen_to_cluster(ResourceRequested, price_per_hour_usd=1.0, **about)
+    account.pass_time()
+
+    facts = result_facts(LiveRun(account.services, account.run), outcome=RunPhase.STOPPED)
+
+    assert facts.goodput == 0.0
