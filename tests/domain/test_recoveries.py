@@ -106,6 +106,14 @@ def test_second_setback_before_the_first_is_passed_is_one_with_it():
     assert (proof.step, proof.resumed_step, proof.lost_s) == (60, 40, 231.0)
 
 
+def test_second_setback_right_after_the_first_was_passed_counts_until_it_is_passed_too():
+    first = [resumed(60, at=70), *losses(range(61, 63), at=80), killed(at=90)]
+    run = after_a_kill(*first, resumed(62, at=190), *losses(range(63, 69), at=200))
+
+    (proof,) = run.recoveries
+    assert (proof.resumed_step, proof.lost_s) == (62, 141.0)
+
+
 def test_stored_losses_and_proofs_are_bounded():
     run = after_a_kill(resumed(1, at=160), *losses(range(2, 60), at=170))
     assert len(run.setback.before) <= KEPT_LOSSES

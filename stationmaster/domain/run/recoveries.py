@@ -21,6 +21,7 @@ from stationmaster.domain.results import MAX_WHY, Recovery
 from stationmaster.domain.run.events import (
     ProgressReported,
     RunEvent,
+    RunPhase,
     TrainingFinished,
     TrainingRecovered,
     TrainingResumed,
@@ -77,7 +78,10 @@ def resumed(setback: Setback | None, event: TrainingResumed) -> Setback | None:
 def trains_again(run: Run) -> Setback | None:
     """Take in the step that has shown that training continues, where no checkpoint was loaded."""
     setback, progress = run.setback, run.progress
-    if setback is None or progress is None or progress.at <= setback.at:
+    if setback is None or progress is None:
+        return setback
+    # Of two setbacks, the steps between them do not show that the second is over.
+    if progress.at <= max(setback.at, run.entered(RunPhase.RECOVERING) or setback.at):
         return setback
     return went_on(setback, progress)
 
