@@ -99,7 +99,7 @@ def _is_worse_than_quoted(finding: Finding, failures: list[Failure], trainer_sai
 def can_resume(run: Run) -> bool:
     """Say whether it has saved something with which `/train resume` continues it."""
     if run.request.program:
-        return run.results is not None and run.results.has_output and run.progress is not None
+        return run.results is not None and run.results.has_output
     step = (
         run.last_checkpoint_step if run.last_checkpoint_step is not None else run.resumed_from_step
     )

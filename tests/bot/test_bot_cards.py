@@ -552,7 +552,8 @@ def test_command_that_ended_well_without_a_step_says_that_nothing_shows_that_it_
 def test_command_that_kept_nothing_says_so_in_place_of_a_folder():
     for kept, said in ((False, True), (True, False)):
         results = RESULTS.model_copy(update={"has_output": kept})
-        shown = seen(run_card(saved(RunPhase.FAILED, **COMMAND, results=results), now=NOW))
+        view = saved(RunPhase.FAILED, **COMMAND, results=results, progress=None)
+        shown = seen(run_card(view, now=NOW))
         assert ("wrote nothing below `$STATIONMASTER_OUTPUT_DIR`" in shown) is said
         assert ("my-results/output" in shown) is not said
         assert (f"/train resume {RUN_ID}" in shown) is not said
