@@ -90,6 +90,13 @@ PASSING = {
         event(ev.NodeLost, at=0.5, node="n-1", reason="NotReady"),
         process("RuntimeError: an odd error of a rank that lost its peer"),
     ],
+    "spot notice, and a pod that waits for another node": [
+        event(ev.NodeTakenBack, at=0.2, node="n-0"),
+        pod("Running", at=0.4, node="n-0"),
+        process("joined: rank 0 of 2 on cpu"),
+        pod_ended(1),
+        pod("Pending", at=1.5),
+    ],
     "spot notice": [
         event(ev.NodeTakenBack, at=0.2, node="n-0"),
         pod("Running", at=0.4, node="n-0"),

@@ -67,8 +67,7 @@ def nature_of(run: Run) -> Nature:
     cause = first_cause(run.failures)
     if cause is None:
         return Nature.PASSING if _lost_since(run) is not None else Nature.UNEXPLAINED
-    pod = run.pods.get(cause.pod)
-    if cause.passes or (pod is not None and pod.node in run.taken_back):
+    if cause.passes or cause.node in run.taken_back:
         return Nature.PASSING
     lost_at = _lost_since(run)
     if lost_at is not None and (not cause.explains or lost_at <= cause.at + _SECOND):

@@ -210,7 +210,8 @@ def _training_changes(run: Run, event: _TrainingEvent) -> dict[str, object]:
 
 
 def _failed(run: Run, event: ev.PodChanged | ev.ProcessFailed) -> dict[str, object]:
-    failures = failures_after(run.failures, event)
+    pod = run.pods.get(event.pod)
+    failures = failures_after(run.failures, event, node=pod.node if pod is not None else "")
     if failures is None:
         return {}
     cause = first_cause(failures)

@@ -34,7 +34,7 @@ _FULL_DISK: Final = re.compile(r"ephemeral[- ]|emptydir|no space left", re.IGNOR
 _UNSPECIFIC_CODE: Final = 1
 _UNSPECIFIC_REASONS: Final = ("", "Error")
 # Enough to find the cause; a gang may have a hundred pods.
-MAX_FAILURES: Final = 20
+MAX_FAILURES: Final = 16
 # Kubernetes gives the end of a container in whole seconds.
 _SECOND: Final = timedelta(seconds=1)
 
@@ -45,6 +45,8 @@ class Failure(Frozen):
     pod: str
     restarts: int
     at: datetime
+    node: str = ""
+    """Where the pod was then; it may wait for another node since."""
     exit_code: int | None = None
     reason: str = ""
     message: str = ""
@@ -106,14 +108,18 @@ class Failure(Frozen):
 
 
 def failures_after(
-    known: Sequence[Failure], event: PodChanged | ProcessFailed
+    known: Sequence[Failure], event: PodChanged | ProcessFailed, *, node: str = ""
 ) -> list[Failure] | None:
-    """Return the failures with what `event` adds to them, or None when it adds nothing."""
+    """Return the failures with what `event` adds to them, or None when it adds nothing.
+
+    `node` is where the pod was last seen; "" where nobody knows.
+    """
     if isinstance(event, PodChanged) and event.exit_code in (None, 0) and event.phase != "Failed":
         return None
     old = next((f for f in known if (f.pod, f.restarts) == (event.pod, event.restarts)), None)
     failure = old or Failure(pod=event.pod, restarts=event.restarts, at=event.at)
     news = shared(event, Failure)
+    news["node"] = failure.node or news.get("node") or node
     if isinstance(event, PodChanged):
         news["at"] = failure.at  # a process's is that of the newest attempt in the same container
     elif failure.process and event.lost_peer and not failure.lost_peer:

@@ -70,23 +70,23 @@ def _look(services: Services, run: Run, following: NextAttempt) -> None:
 def _take_out_bad_node(services: Services, run: Run) -> str:
     """Terminate the machine to blame for the run's failure, once; "" where none is, or may be."""
     cause = first_cause(run.failures)
-    pod = run.pods.get(cause.pod) if cause is not None and cause.blames_machine else None
+    name = cause.node if cause is not None and cause.blames_machine else ""
     cluster = services.cluster_states.load(cluster_of(run))
     # The next instance of a reservation would come on the same machine.
     is_ours = not cluster.spec.eks_name and cluster.spec.reservation is None
-    if pod is None or not pod.node or not is_ours:
+    if not name or not is_ours:
         return ""
     if sum(bool(each.bad_node) for each in run.attempts) >= MAX_REPLACED:
         return ""
-    cluster.refuse_going(f"replace node {pod.node}")
+    cluster.refuse_going(f"replace node {name}")
     live = live_cluster(services, cluster)
     there = {node.name: node for node in live.training_nodes}
-    if pod.node in there:
-        if pod.node not in {node.name for node in live.idle_nodes}:
+    if name in there:
+        if name not in {node.name for node in live.idle_nodes}:
             return ""  # another run's pods are on it
-        live.kubernetes.cordon(pod.node)
-        services.scaling_groups.replace(there[pod.node].instance_id)
-    return pod.node
+        live.kubernetes.cordon(name)
+        services.scaling_groups.replace(there[name].instance_id)
+    return name
 
 
 def _is_removed(gateway: KubernetesGateway, run: Run) -> bool:
