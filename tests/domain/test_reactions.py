@@ -64,6 +64,7 @@ VALUES = {
     "pod": st.sampled_from(["w-0", "w-1"]),
     "node": st.sampled_from(["n-0", "n-1"]),
     "exit_code": st.sampled_from([None, 0, 1, 75, 137]),
+    "attempt_id": st.sampled_from([f"{RUN_ID}-1", f"{RUN_ID}-2"]),
     "seq": st.integers(0, 9),
     "step": st.integers(0, 9),
     "loss_nats": st.none() | st.floats(0, 9),
