@@ -83,10 +83,12 @@ def apart_finding(event: PodsApart, run: Run) -> RunningFinding:
             "start it without --standalone, --nnodes and --rdzv-* of torchrun, with a script that "
             "calls init_process_group()"
         )
+    if run.request.min_nodes is not None:  # with a fixed number it gets that from its environment
+        to_join += " (a Trainer of Lightning also needs num_nodes)"
     return RunningFinding(
         f"the nodes have not joined: {names} both print what one rank of a run prints, so each of "
         f"{run.placement.nodes} nodes trains a model of its own",
-        f"`/train stop {run.run_id}`, and {to_join} (a Trainer of Lightning also needs num_nodes)",
+        f"`/train stop {run.run_id}`, and {to_join}",
     )
 
 
