@@ -71,6 +71,8 @@ class JobSpec:
     """The image is not the deployment's: nobody knows its user and its programs."""
     program: tuple[str, ...] = ()
     """What the pods run in place of the product's own trainer: what was typed, or a framework."""
+    processes: int = 0
+    """What a custom command starts on each node, where that was typed; 0 for one for each GPU."""
     directory: str = ""
     """Where a custom command starts; "" where the image says that."""
     venv: str = ""
@@ -102,7 +104,7 @@ class JobSpec:
     @property
     def processes_per_node(self) -> int:
         """Training processes in each pod."""
-        return processes_per_node(self.recipe, self.instance)
+        return self.processes or processes_per_node(self.recipe, self.instance)
 
     @property
     def rendezvous(self) -> Rendezvous:
@@ -189,6 +191,7 @@ def job_spec(
         resume_from=request.resume_from,
         has_own_image=bool(request.image),
         program=request.program or framework_program(recipe, run_directory(run_id)),
+        processes=request.processes_per_node,
         directory=request.working_directory.replace(IN_OUTPUT, f"{run_directory(run_id)}/{OUTPUT}"),
         venv=request.venv,
         is_resumed=request.output_from is not None,

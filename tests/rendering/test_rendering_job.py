@@ -405,6 +405,14 @@ def test_command_of_ones_own_replaces_the_trainer_and_nothing_is_expanded_in_it(
     assert container(job)["image"] == "registry/training:1"
 
 
+def test_processes_of_a_command_are_those_that_were_typed():
+    eight = render("llama2-7b", "p5.48xlarge", 2, request={"program": ("python", "a.py")})
+    one = {"program": ("python", "a.py"), "processes_per_node": 1}
+
+    assert eight["spec"]["nprocPerNode"] == "8"
+    assert render("llama2-7b", "p5.48xlarge", 2, request=one)["spec"]["nprocPerNode"] == "1"
+
+
 def test_variables_of_the_product_are_filled_in_where_a_command_names_them():
     words = "a.py --out=$STATIONMASTER_OUTPUT_DIR/x ${STATIONMASTER_RUN_ID} $STATIONMASTER_X"
 

@@ -52,6 +52,17 @@ _VENV: Final = Key(
     typed=lambda options: options.venv,
 )
 
+_MOST: Final = 64
+_PROCESSES: Final = Key(
+    name="processes_per_node",
+    help="how many processes the command of command= starts on each node, which PET_NPROC_PER_NODE "
+    f"and WORLD_SIZE tell it, from 1 to {_MOST}; one for each GPU if not given",
+    meanings=("nproc_per_node", "num_processes", "ppn"),
+    choices=("1", "8"),
+    is_resumed=True,
+    typed=lambda options: str(options.processes_per_node or ""),
+)
+
 EXPANDED: Final = (
     "STATIONMASTER_OUTPUT_DIR",
     "STATIONMASTER_DATASET",
@@ -66,7 +77,7 @@ _JOINING: Final = frozenset({"torchrun", "mpirun", "srun", "torch.distributed.ru
 _STATIC: Final = (
     "rendezvous=static: RANK is the pod's number, and WORLD_SIZE the number of all processes, so a "
     "script that calls init_process_group() itself, once on a node of several GPUs, waits 30 "
-    'minutes in vain; start such a one with command="env WORLD_SIZE={nodes} python SCRIPT ..."'
+    "minutes in vain; start such a one with processes_per_node=1"
 )
 _WRAPPERS: Final = frozenset(
     {"env", "bash", "sh", "nohup", "nice", "time", "stdbuf", "numactl", "uv", "poetry", "conda"}
@@ -96,6 +107,9 @@ class Option(Part):
     venv: str = ""
     """The virtual environment that it runs in; "" for none that was typed."""
 
+    processes_per_node: int = 0
+    """The training processes that it starts on each node; 0 for one for each GPU."""
+
     @property
     def working_directory(self) -> str:
         """Where the program starts; "" where only the image knows."""
@@ -109,7 +123,8 @@ def read(typed: Typed) -> Option:
     for key in (key for key in (_IMAGE, _COMMAND, _VENV) if typed.get(key) is not None):
         _refuse_where_not_allowed(key.name, rules)
     if rules is None:
-        return Option(directory=_directory(_DIRECTORY, typed))
+        directory = _directory(_DIRECTORY, typed)
+        return Option(directory=directory, processes_per_node=_processes(typed))
     if typed.get(_VENV) is not None and not rules.is_this_machine:
         raise NotPossibleNow(
             "venv= names an environment of the machine that local mode runs on; elsewhere an image "
@@ -125,6 +140,7 @@ def read(typed: Typed) -> Option:
         program=_program(command) if command is not None else (),
         directory=_directory(_DIRECTORY, typed),
         venv=_directory(_VENV, typed),
+        processes_per_node=_processes(typed),
     )
     if own.program:
         _refuse_idle_keys(typed)
@@ -184,6 +200,20 @@ def _directory(key: Key, typed: Typed) -> str:
             + (f", or {IN_OUTPUT}" if key is _DIRECTORY else "")
         )
     return text
+
+
+def _processes(typed: Typed) -> int:
+    text = typed.get(_PROCESSES)
+    if text is None:
+        return 0
+    if typed.get(_COMMAND) is None:
+        raise BadParameter(f"{_PROCESSES.name}= has no effect without command=; leave it out")
+    if not (text.isascii() and text.isdigit()) or len(text) > 3 or not 1 <= int(text) <= _MOST:
+        raise BadCommand(
+            f"{_PROCESSES.name}={text[:40]} is not accepted: expected a whole number from 1 to "
+            f"{_MOST}"
+        )
+    return int(text)
 
 
 def _program(text: str) -> tuple[str, ...]:
@@ -262,12 +292,14 @@ def note(start: Start, plan: Plan) -> Iterable[str]:
             "duration and cost are not known, nothing is saved before it ends, and it is ended "
             f"after {LONGEST_COMMAND.days} days at the latest"
         )
-    if alone := _started_alone(own.program, plan.nodes):
+    is_static = start.resolved.training.rendezvous == "static"
+    joins_itself = is_static and own.processes_per_node == 1  # by init_process_group()
+    if not joins_itself and (alone := _started_alone(own.program, plan.nodes)):
         yield alone
     is_plain = bool(own.program) and plan.nodes > 1 and not is_joining(own.program)
     is_plain = is_plain and not any(word.startswith("WORLD_SIZE=") for word in own.program)
-    if is_plain and start.resolved.training.rendezvous == "static":
-        yield _STATIC.format(nodes=plan.nodes)
+    if is_plain and is_static and not joins_itself:
+        yield _STATIC
     if own.program and plan.min_nodes is not None:
         yield (
             f"nodes={plan.node_words}: it gets all of {plan.nodes} nodes that are free, "
@@ -341,5 +373,5 @@ def _started_alone(program: tuple[str, ...], nodes: int) -> str:
 
 
 FAMILY: Final = Family(
-    keys=(_IMAGE, _COMMAND, _DIRECTORY, _VENV), read=read, refuse=refuse, note=note
+    keys=(_IMAGE, _COMMAND, _DIRECTORY, _VENV, _PROCESSES), read=read, refuse=refuse, note=note
 )

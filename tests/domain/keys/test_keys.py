@@ -41,7 +41,7 @@ WORDS = (
     f"resume_from={RUN}@60 backup_every=45m schedule=constant steps=80",
     "backup_every=never push_to=lab-a/tiny.Llama_1 restarts=0 name=books-v3",
     f"image={REGISTRY}/trainer:1.0 command=\"torchrun 'a b' '$(X)'\" dataset='two words'",
-    "command=true directory=/w attempts=7 budget=12.50",
+    "command=true directory=/w attempts=7 budget=12.50 processes_per_node=1",
 )
 
 
@@ -139,6 +139,7 @@ DURATION = "expected a duration from 10m to 7d"
             (f"budget={usd}", "expected dollars from", "plan ")
             for usd in ("0", "-5", "x", "1e9", "1k")
         ),
+        ("processes_per_node=1", "has no effect without command=", "plan "),
         ("attempts=0", "expected a whole number from 1 to 20", "plan "),
         ("attempts=2 restarts=1", "are not accepted together", "plan attempts=2"),
         *(

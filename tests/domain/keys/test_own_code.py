@@ -270,6 +270,7 @@ def test_resumed_run_keeps_its_image():
         ("command=true directory=here", "directory=here is not accepted: expected an absolute"),
         ("command=true directory=$HOME", "an absolute path, such as /opt/app, or $STATIONMASTER"),
         ("directory=/opt/app", "directory= has no effect without command="),
+        ("command=true processes_per_node=0", "expected a whole number from 1 to 64"),
         ("command=true venv=/v", "build the environment into it and name it with image="),
         ("command=true datset=x", "did you mean dataset"),
         ("command=true dataset=packed:c4", "is packed for the recipe's trainer"),
@@ -312,7 +313,7 @@ def test_plan_warns_of_a_program_that_each_node_runs_for_itself(program: str, sa
 
 def test_static_rendezvous_says_what_a_script_without_torchrun_needs():
     def said(words: str) -> bool:
-        return 'with command="env WORLD_SIZE=2 python' in "".join(
+        return "start such a one with processes_per_node=1" in "".join(
             start(f"ddp-cpu nodes=2 {words}").plan.warnings
         )
 
@@ -320,6 +321,9 @@ def test_static_rendezvous_says_what_a_script_without_torchrun_needs():
     assert not said("command='python a.py'")
     assert not said("rendezvous=static command='torchrun a.py'")
     assert not said("rendezvous=static command='env WORLD_SIZE=2 python a.py'")
+    words = "rendezvous=static processes_per_node=1 command='python a.py'"
+    assert not any("torchrun" in each for each in start(f"ddp-cpu nodes=2 {words}").plan.warnings)
+    assert not said(words)
 
 
 def test_data_that_is_not_given_is_not_used_in_a_command():
