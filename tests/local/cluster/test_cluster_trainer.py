@@ -75,6 +75,7 @@ def objects(name: str, script: str, *, nodes: int) -> list[dict[str, Any]]:
     )
     pod = pod_of(runtime)
     pod["volumes"] = [each for each in pod["volumes"] if each["name"] != "shared"]
+    del pod["initContainers"]  # it makes a directory there
     (container,) = pod["containers"]
     container["resources"] = {"requests": {"cpu": "1"}}
     mounts = container["volumeMounts"]
