@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.cluster.aggregate import Cluster
+from stationmaster.domain.errors import BadCommand
 from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.keys.questions import Questions
 from stationmaster.domain.planning.plan import Plan
@@ -65,6 +66,23 @@ class Typed:
     def get(self, key: Key) -> str | None:
         """Return what was typed after a key; None for nothing."""
         return self.words.get(key.name)
+
+    def whole(self, key: Key, least: int, most: int) -> int | None:
+        """Return the whole number that was typed after a key; None for nothing.
+
+        Raises:
+            BadCommand: it is none, or below `least` or above `most`.
+        """
+        value = self.get(key)
+        if value is None:
+            return None
+        is_number = value.isascii() and value.isdigit() and len(value) <= 9
+        if not is_number or not least <= int(value) <= most:
+            raise BadCommand(
+                f"{key.name}={value[:80]} is not accepted: expected a whole number from {least} to "
+                f"{most}"
+            )
+        return int(value)
 
 
 @dataclass(frozen=True, kw_only=True)

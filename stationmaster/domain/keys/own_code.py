@@ -203,17 +203,9 @@ def _directory(key: Key, typed: Typed) -> str:
 
 
 def _processes(typed: Typed) -> int:
-    text = typed.get(_PROCESSES)
-    if text is None:
-        return 0
-    if typed.get(_COMMAND) is None:
+    if typed.get(_PROCESSES) is not None and typed.get(_COMMAND) is None:
         raise BadParameter(f"{_PROCESSES.name}= has no effect without command=; leave it out")
-    if not (text.isascii() and text.isdigit()) or len(text) > 3 or not 1 <= int(text) <= _MOST:
-        raise BadCommand(
-            f"{_PROCESSES.name}={text[:40]} is not accepted: expected a whole number from 1 to "
-            f"{_MOST}"
-        )
-    return int(text)
+    return typed.whole(_PROCESSES, 1, _MOST) or 0
 
 
 def _program(text: str) -> tuple[str, ...]:

@@ -44,26 +44,13 @@ class Option(Part):
 
 def read(typed: Typed) -> Option:
     """Read the numbers."""
-    attempts, restarts = _number(typed, _ATTEMPTS, 1), _number(typed, _RESTARTS, 0)
+    attempts, restarts = typed.whole(_ATTEMPTS, 1, _MOST), typed.whole(_RESTARTS, 0, _MOST)
     if attempts is not None and restarts is not None:
         raise BadCommand(
             "attempts= and restarts= are not accepted together: restarts=N starts a job again "
             "whatever the cause, attempts=N only where the cause can pass"
         )
     return Option(attempts=attempts or USUAL_ATTEMPTS, restarts=restarts)
-
-
-def _number(typed: Typed, key: Key, least: int) -> int | None:
-    value = typed.get(key)
-    if value is None:
-        return None
-    is_number = value.isascii() and value.isdigit() and len(value) <= 9
-    if not is_number or not least <= int(value) <= _MOST:
-        raise BadCommand(
-            f"{key.name}={value[:80]} is not accepted: expected a whole number from {least} to "
-            f"{_MOST}"
-        )
-    return int(value)
 
 
 def note(start: Start, plan: Plan) -> Iterable[str]:
