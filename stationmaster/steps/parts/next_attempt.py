@@ -71,12 +71,11 @@ def _take_out_bad_node(services: Services, run: Run) -> str:
     """Terminate the machine to blame for the run's failure, once; "" where none is, or may be."""
     cause = first_cause(run.failures)
     name = cause.node if cause is not None and cause.blames_machine else ""
+    if not name or sum(bool(each.bad_node) for each in run.attempts) >= MAX_REPLACED:
+        return ""
     cluster = services.cluster_states.load(cluster_of(run))
     # The next instance of a reservation would come on the same machine.
-    is_ours = not cluster.spec.eks_name and cluster.spec.reservation is None
-    if not name or not is_ours:
-        return ""
-    if sum(bool(each.bad_node) for each in run.attempts) >= MAX_REPLACED:
+    if cluster.spec.eks_name or cluster.spec.reservation is not None:
         return ""
     cluster.refuse_going(f"replace node {name}")
     live = live_cluster(services, cluster)
