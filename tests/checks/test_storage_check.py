@@ -19,6 +19,7 @@ from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.inspection import LiveCluster, Verdict
 from stationmaster.kubernetes.views import BatchJobView, PodView
 from tests.support.check_world import NODES, CheckWorld
+from tests.support.patience import PATIENCE_S
 
 RUN_ID = "tiny-llama-0123abcd"
 SPEC = spec_for(get_recipe("llama2-7b"), nodes=2, instance_type="p4d.24xlarge")
@@ -131,7 +132,7 @@ def run_script(
 def test_storage_check_script_on_two_nodes_passes_on_both(tmp_path: Path):
     started = [run_script(tmp_path, own, "30", "a", "b") for own in ("a", "b")]
 
-    outputs = [process.communicate(timeout=1800)[0] for process in started]
+    outputs = [process.communicate(timeout=PATIENCE_S)[0] for process in started]
 
     assert [process.returncode for process in started] == [0, 0]
     assert all("saw 2 nodes" in output for output in outputs)
@@ -144,7 +145,7 @@ def test_storage_check_fails_where_runs_could_not_write(tmp_path: Path):
     missing = str(tmp_path / "runs")
 
     process = run_script(tmp_path / "check", "a", "5", "a", **{variable["name"]: missing})
-    output = process.communicate(timeout=1800)[0]
+    output = process.communicate(timeout=PATIENCE_S)[0]
 
     assert variable["value"] == "/fsx/runs"
     assert process.returncode == 1
@@ -167,7 +168,7 @@ def test_storage_check_script_that_fails_says_why(
         (tmp_path / left).write_bytes(os.urandom(64))
 
     process = run_script(tmp_path / place, "a", wait_s, *nodes)
-    output = process.communicate(timeout=1800)[0]
+    output = process.communicate(timeout=PATIENCE_S)[0]
 
     assert process.returncode == 1
     assert says in output

@@ -24,9 +24,8 @@ from stationmaster.services import Services
 from stationmaster.steps.parts.leftovers import find_left
 from tests.chaos.direct_calls import without_connection
 from tests.chaos.forked_programs import add_programs
+from tests.support.patience import PATIENCE_S
 
-# Generous, because the machine may be busy; every wait ends as soon as its condition holds.
-PATIENCE_S = 1800.0
 # How soon a workflow looks again at pods that start anyhow: each look costs CPU that they need.
 LOOK_S = 0.4
 # How Chromium is started.

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from open_ports import listeners
 
+from tests.support.patience import PATIENCE_S
+
 STATIONMASTER = Path(sys.executable).parent / "stationmaster"
 
 
@@ -25,7 +27,7 @@ def test_local_run_trains_to_a_receipt_and_kubectl_follows(tmp_path):
             "run",
             "/train tiny-llama nodes=2 steps=16",
             "--timeout",
-            "1800",
+            str(PATIENCE_S),
             "--json",
             record,
             "--state-dir",
@@ -44,7 +46,7 @@ def test_local_run_trains_to_a_receipt_and_kubectl_follows(tmp_path):
         asked = _ask("results", "tiny-llama-none", state=state)
         refused = _ask("train", "lama nodes=2", "--channel", "C000TRAINING", state=state)
         seen = _follow_with_kubectl(state)
-        output, _ = process.communicate(timeout=1800)
+        output, _ = process.communicate(timeout=PATIENCE_S)
     finally:
         process.kill()
         process.wait()
@@ -119,7 +121,7 @@ def _use_with_transformers(folder, last_loss):
 
 
 def _await_progress(record, process):
-    deadline = time.monotonic() + 1800
+    deadline = time.monotonic() + PATIENCE_S
     while '"progress.reported"' not in (record.read_text() if record.exists() else ""):
         assert process.poll() is None, process.stdout.read()
         assert time.monotonic() < deadline, "no progress was recorded"
@@ -143,7 +145,7 @@ def _follow_with_kubectl(state):
         )
         for pod in (worker, worker.removesuffix("0") + "1")
     ]
-    logs = [follow.communicate(timeout=1800)[0] for follow in follows]
+    logs = [follow.communicate(timeout=PATIENCE_S)[0] for follow in follows]
     return table, "\n".join(logs)
 
 
@@ -154,7 +156,7 @@ def test_record_that_finds_no_room_is_given_up_and_nothing_else():
         capture_output=True,
         text=True,
         check=False,
-        timeout=1800,
+        timeout=PATIENCE_S,
         env=os.environ | {"COLUMNS": "200"},
     )
 
@@ -170,7 +172,7 @@ def test_output_that_nobody_reads_on_is_no_error():
         shell=True,
         capture_output=True,
         text=True,
-        timeout=1800,
+        timeout=PATIENCE_S,
         check=True,
     )
 

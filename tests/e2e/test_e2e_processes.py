@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from stationmaster.local.state_directory import StateDirectory
+from tests.support.patience import PATIENCE_S
 
 STATIONMASTER = Path(sys.executable).parent / "stationmaster"
-PATIENCE_S = 1800.0
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ import pytest
 from stationmaster.cli.main import main
 from stationmaster.local.slack import LocalSlack
 from stationmaster.local.slack_app import app_config
+from tests.support.patience import PATIENCE_S
 
 TOKENS = {"bot_token": "xoxb-of-slack-com", "app_token": "xapp-of-slack-com"}
 
@@ -25,7 +26,7 @@ def workspace(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalSlack]:
         app=app_config(),
         signing_secret="nobody signs here",
         delivery_url="http://127.0.0.1:9/nobody-listens",
-        answer_within_s=1800,
+        answer_within_s=PATIENCE_S,
         **TOKENS,
     )
     slack.start()

@@ -21,6 +21,7 @@ import torch
 from trainer_runs import Lines, Workspace, parse_lines
 
 from bench.gang import free_port
+from tests.support.patience import PATIENCE_S
 from training.__main__ import main
 from training.config import Launch
 from training.elastic import exit_now
@@ -69,10 +70,10 @@ def start_ranks(function: Callable[..., Any], *arguments: Any, world_size: int) 
     for process, receiving in processes:
         try:
             # Plain pickle: torch's own would send tensors through memory of a process that ends.
-            result = pickle.loads(receiving.recv_bytes()) if receiving.poll(1800) else None
+            result = pickle.loads(receiving.recv_bytes()) if receiving.poll(PATIENCE_S) else None
         except EOFError:
             result = None
-        process.join(1800)
+        process.join(PATIENCE_S)
         if process.exitcode is None:
             process.kill()
             process.join()

@@ -15,6 +15,7 @@ from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.datasets import STREAM_PREFIX
 from stationmaster.domain.errors import BadParameter, NotPossibleNow
 from stationmaster.domain.planning.requirements import BUILT_IN_DATASETS, SHAPES_CLASSES
+from tests.support.patience import PATIENCE_S
 from training.config import TrainerConfig, parse_config
 from training.data import corpus, docstrings, image_lists
 from training.data.packed import PackedSource
@@ -69,7 +70,7 @@ def test_prepare_source_concurrent_processes_build_once(text_dir: Path, tmp_path
         )
         for _ in range(3)
     ]
-    answers = [process.communicate(timeout=1800)[0] for process in started]
+    answers = [process.communicate(timeout=PATIENCE_S)[0] for process in started]
 
     assert len(set(answers)) == 1
     assert answers[0].strip()

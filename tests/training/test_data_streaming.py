@@ -14,6 +14,7 @@ import torch
 from data_sets import language_training, number_tokenizer, numbered, write_rows
 
 from stationmaster.domain.errors import BadParameter
+from tests.support.patience import PATIENCE_S
 from training.data.corpus_lookup import find_corpus
 from training.data.streaming import StreamingSource, lane_share, num_lanes
 from training.task import IGNORED_LABEL, Batch, DataState
@@ -236,6 +237,6 @@ def test_stream_that_is_dropped_ends_its_thread(tmp_path: Path) -> None:
 
     del reader
     gc.collect()
-    thread.join(timeout=1800)
+    thread.join(timeout=PATIENCE_S)
 
     assert not thread.is_alive()

@@ -38,6 +38,7 @@ from stationmaster.rendering.rendezvous import rendezvous_conf
 from stationmaster.settings import HubAccess
 from tests.chaos.forked_programs import add_programs
 from tests.support.factories import make_request
+from tests.support.patience import PATIENCE_S
 from training.watchdog import EXIT_STALLED
 
 BATCH = 8
@@ -213,10 +214,10 @@ def test_agent_waits_for_an_absent_first_worker_as_long_as_its_conf_says(tmp_pat
             return process
 
         patient = agent("patient", hosts=False)
-        given_up = agent("impatient", hosts=False, read_timeout="1").wait(timeout=1800)
+        given_up = agent("impatient", hosts=False, read_timeout="1").wait(timeout=PATIENCE_S)
         still_waiting = patient.poll()
         first = agent("first", hosts=True)
-        ended = [process.wait(timeout=1800) for process in (first, patient)]
+        ended = [process.wait(timeout=PATIENCE_S) for process in (first, patient)]
 
     assert (given_up, still_waiting, ended) == (1, None, [0, 0])
     assert "RendezvousConnectionError" in (tmp_path / "impatient.err").read_text()

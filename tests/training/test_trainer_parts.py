@@ -13,6 +13,7 @@ import pytest
 from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.progress_lines import FinishedLine, ProgressLine
+from tests.support.patience import PATIENCE_S
 from training.config import decisive, fingerprint, parse_config
 from training.manifest import differences
 from training.progress import ProgressWriter, take_attempt
@@ -142,6 +143,6 @@ def test_leave_in_time_ends_a_process_that_hangs_after_all_is_saved() -> None:
         "elastic.leave_in_time(143); threading.Event().wait()"
     )
 
-    finished = subprocess.run([sys.executable, "-c", hanging], timeout=1800, check=False)
+    finished = subprocess.run([sys.executable, "-c", hanging], timeout=PATIENCE_S, check=False)
 
     assert finished.returncode == 143

@@ -25,6 +25,7 @@ from trainer_runs import (
 )
 
 from stationmaster.domain.errors import BadParameter, TrainingFailed
+from tests.support.patience import PATIENCE_S
 from training.__main__ import main
 from training.build import build_task, prepare_data
 from training.config import parse_config
@@ -161,7 +162,7 @@ def test_main_sigterm_saves_the_finished_step_and_exits_143(
     wait_until(lambda: '"step":3,' in log.read_text(), what="the third step")
 
     process.send_signal(signal.SIGTERM)
-    code = process.wait(timeout=1800)
+    code = process.wait(timeout=PATIENCE_S)
 
     lines = parse_lines(log.read_text())
     last_step = max(losses(lines))

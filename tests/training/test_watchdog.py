@@ -18,6 +18,7 @@ from forked_ranks import results, run_ranks, start_ranks
 from trainer_runs import TORCHRUN, Workspace, parse_lines
 
 from stationmaster.domain.errors import PermanentError
+from tests.support.patience import PATIENCE_S
 from training.__main__ import main
 from training.agreement import check_same_data
 from training.elastic import exit_now, restarts_left
@@ -126,7 +127,7 @@ def run(program: str, *words: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-c", program, *words],
         capture_output=True,
         text=True,
-        timeout=1800,
+        timeout=PATIENCE_S,
         check=False,
     )
 
@@ -277,7 +278,7 @@ def test_elastic_agent_does_not_try_again_what_cannot_succeed(workspace: Workspa
         env=workspace.environ(),
         capture_output=True,
         text=True,
-        timeout=1800,
+        timeout=PATIENCE_S,
         check=False,
     )
 

@@ -16,6 +16,8 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.support.patience import PATIENCE_S
+
 if TYPE_CHECKING:
     from training.config import TrainerConfig
     from training.parallel import Ranks
@@ -115,7 +117,7 @@ def of_kind(lines: Lines, kind: str) -> Lines:
     return [line for line in lines if line["kind"] == kind]
 
 
-def wait_until(condition: Callable[[], bool], *, what: str, timeout_s: float = 1800.0) -> None:
+def wait_until(condition: Callable[[], bool], *, what: str, timeout_s: float = PATIENCE_S) -> None:
     """Poll a condition; fail with `what` when it does not come true in time."""
     deadline = time.monotonic() + timeout_s
     while not condition():

@@ -37,6 +37,7 @@ from websockets.sync.client import connect
 from stationmaster.local.slack import OPERATOR_ID, LocalSlack
 from stationmaster.local.slack.limits import ACK_S
 from stationmaster.local.slack.records import BOT_USER_ID, GENERAL_CHANNEL_ID
+from tests.support.patience import PATIENCE_S
 
 STOP = button("stop", "Stop", value="run-1", style="danger")
 BUTTON = actions(STOP)
@@ -130,7 +131,7 @@ def test_command_not_acknowledged_in_3_s_says_operation_timeout() -> None:
     released = threading.Event()
 
     def handle(headers: dict[str, str], body: str) -> tuple[int, dict[str, str], str]:
-        released.wait(1800)
+        released.wait(PATIENCE_S)
         return 200, {}, "too late"
 
     with workspace_answering(handle, answer_within_s=ACK_S) as slack:
@@ -268,7 +269,7 @@ def test_view_submission_shows_errors_then_closes() -> None:
 
         slack.type_command("/train form")
         with page_socket(slack) as page:
-            snapshot = json.loads(page.recv(timeout=1800))["payload"]
+            snapshot = json.loads(page.recv(timeout=PATIENCE_S))["payload"]
         opened += [view["id"] for view in snapshot["views"]]
         refused, accepted, again = submit("two"), submit("2"), submit("2")
 

@@ -28,6 +28,7 @@ from slack_fixtures import (
 from slack_sdk import WebClient
 
 from stationmaster.local.slack import OPERATOR_ID, LocalSlack
+from tests.support.patience import PATIENCE_MS, PATIENCE_S
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = next(
@@ -37,8 +38,6 @@ pytestmark = pytest.mark.skipif(
     CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome on this machine"
 )
 expect = sync_api.expect
-# Ends a hang; a machine that does fifty things at once must not reach it.
-PATIENCE_MS = 1_800_000
 
 STOP = button(
     "stop",
@@ -84,7 +83,7 @@ def demo() -> Iterator[Demo]:
 
         @app.action({"action_id": "logs"})
         def click(ack: Any, body: Json, action: Json) -> None:
-            state.may_ack.wait(1800)
+            state.may_ack.wait(PATIENCE_S)
             state.clicks.append((action["action_id"], action.get("value", ""), body["user"]["id"]))
             ack()
 
@@ -366,7 +365,7 @@ def test_page_counts_how_long_ago_without_an_edit(page: Any, demo: Demo) -> None
     counted.evaluate(
         "node => node.setAttribute('datetime', new Date(Date.now() - 3.7e6).toISOString())"
     )
-    expect(counted).to_have_text("1 hour ago", timeout=1_800_000)
+    expect(counted).to_have_text("1 hour ago", timeout=PATIENCE_MS)
 
 
 def test_page_archived_channel_takes_no_text(page: Any, demo: Demo) -> None:

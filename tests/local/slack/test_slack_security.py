@@ -13,6 +13,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from stationmaster.local.slack import OPERATOR_ID, TRAINING_CHANNEL_ID, LocalSlack
+from tests.support.patience import PATIENCE_S
 
 
 def socket_url(slack: LocalSlack) -> str:
@@ -107,15 +108,15 @@ def test_port_of_the_privileged_says_so(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_socket_never_shows_an_ephemeral_to_somebody_else(slack: LocalSlack) -> None:
     with page_socket(slack, "U000APPROVER") as page:
-        page.recv(timeout=1800)
+        page.recv(timeout=PATIENCE_S)
         client = web_client(slack)
         client.chat_postEphemeral(channel=TRAINING_CHANNEL_ID, user=OPERATOR_ID, text="secret")
         client.chat_postMessage(channel=TRAINING_CHANNEL_ID, text="public")
         received: list[str] = []
         while not received or '"public"' not in received[-1]:
-            received.append(str(page.recv(timeout=1800)))
+            received.append(str(page.recv(timeout=PATIENCE_S)))
 
     assert not any('"secret"' in text and '"message"' in text[:20] for text in received)
     with page_socket(slack, "U000APPROVER") as page:
-        messages = json.loads(page.recv(timeout=1800))["payload"]["messages"]
+        messages = json.loads(page.recv(timeout=PATIENCE_S))["payload"]["messages"]
     assert "secret" not in [message["text"] for message in messages]

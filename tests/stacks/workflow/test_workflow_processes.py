@@ -21,9 +21,7 @@ from stationmaster.steps.parts.leftovers import find_left
 from tests.chaos.torchrun import programs_in
 from tests.chaos.world import LIMITS
 from tests.support.lambda_processes import LambdaProcesses
-
-# Twenty functions start a Python process each, on a machine that may be busy.
-LIMIT_S = 1800
+from tests.support.patience import PATIENCE_S
 
 
 def test_run_typed_in_slack_goes_through_lambda_processes_to_its_receipt(
@@ -51,8 +49,8 @@ def test_run_typed_in_slack_goes_through_lambda_processes_to_its_receipt(
         assert mode.settings is not None
         mode.on_event(follow)
         mode.slack.type_command("/train tiny-llama nodes=1")
-        assert over.wait(LIMIT_S), f"the run is not over; last event: {seen[-1:]}"
-        mode.aws.settle(timeout_s=LIMIT_S)
+        assert over.wait(PATIENCE_S), f"the run is not over; last event: {seen[-1:]}"
+        mode.aws.settle(timeout_s=PATIENCE_S)
         for name, value in mode.aws.environment().items():
             monkeypatch.setenv(name, value)
         boto3.setup_default_session()  # an earlier one may keep another account's key
