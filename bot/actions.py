@@ -28,6 +28,7 @@ class ActionId(StrEnum):
     SAVE_AGAIN = "save_again"
     GIVE_UP_RESULTS = "give_up_results"
     LINK_RESULTS = "link_results"
+    REPORT_RUN = "report_run"
     EXTEND_CLUSTER = "extend_cluster"
     DELETE_CLUSTER = "delete_cluster"
     APPROVE = "approve"

@@ -34,7 +34,7 @@ from bot.blocks.stopping import MOST_OFFERED, deletion_offered, stops_offered
 from bot.explaining import explain_error
 from bot.home import HomeTab
 from bot.hooks import Hooks
-from bot.looking import look
+from bot.looking import ask_for_report, look
 from bot.mentions import Mentions, read_message
 from bot.start_form import StartForm, started
 from stationmaster import commands
@@ -307,6 +307,8 @@ def _clicked(services: Services, announcer: Announcer, body: Json, action: Json)
         case ActionId.LINK_RESULTS:
             links = commands.link_results(services, run_of(action), channel_id=who.channel_id)
             return results_links(links, now=services.now())
+        case ActionId.REPORT_RUN:
+            return ask_for_report(services, run_of(action), who, str(body["trigger_id"]))
         case ActionId.EXTEND_CLUSTER:
             cluster = commands.extend_cluster(
                 services, cluster_of(action), who, seconds=DEFAULT_EXTENSION_S

@@ -16,6 +16,7 @@ from stationmaster.aws.delivery_store import Picture
 from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.commands import requests
 from stationmaster.domain.commands.table import COMMAND
+from stationmaster.domain.ids import RunId
 from stationmaster.services import Services
 
 
@@ -82,11 +83,34 @@ def _compared(
     compared = commands.compare_runs(services, labels, channel_id=who.channel_id)
     has_picture = any(len(view.run.loss_points) > 1 for view in compared.runs) and bool(request_id)
     if has_picture:
-        picture = Picture(
-            picture_id=hashlib.sha256(f"{who.team_id}/{request_id}".encode()).hexdigest()[:32],
-            channel_id=who.channel_id,
-            user_id=who.user_id,
-            run_ids=tuple(view.run.run_id for view in compared.runs),
+        run_ids = tuple(view.run.run_id for view in compared.runs)
+        services.deliveries.ask_for_picture(
+            _picture(who, request_id, run_ids=run_ids), now=services.now()
         )
-        services.deliveries.ask_for_picture(picture, now=services.now())
     return comparing.runs_compared(compared, has_picture=has_picture, now=services.now())
+
+
+def ask_for_report(
+    services: Services, run_id: RunId, who: commands.Actor, request_id: str
+) -> Content:
+    """Have the notifier post the page with all that is known of a run.
+
+    Raises:
+        RunNotFound: no such run in this channel.
+    """
+    run = commands.describe_run(services, run_id, channel_id=who.channel_id).run
+    wish = _picture(who, request_id, run_ids=(run.run_id,), is_report=True)
+    services.deliveries.ask_for_picture(wish, now=services.now())
+    return answers.report_follows(run)
+
+
+def _picture(
+    who: commands.Actor, request_id: str, *, run_ids: tuple[RunId, ...], is_report: bool = False
+) -> Picture:
+    return Picture(
+        picture_id=hashlib.sha256(f"{who.team_id}/{request_id}".encode()).hexdigest()[:32],
+        channel_id=who.channel_id,
+        user_id=who.user_id,
+        run_ids=run_ids,
+        is_report=is_report,
+    )

@@ -1,4 +1,4 @@
-"""Posts the loss of several runs as one picture, asked for by `/train compare`.
+"""Posts the loss of several runs as one picture, asked for by `/train compare`, or a run's report.
 
 The bot only records the wish, as an answer may take 3 s; the notifier draws and uploads.
 """
@@ -15,7 +15,7 @@ from bot.blocks.elements import Content, section
 from bot.loss_curve import read_curve
 from bot.outbox import Mark, Outbox
 from bot.pace import Pace
-from stationmaster.aws.delivery_store import Owner, Picture
+from stationmaster.aws.delivery_store import Owner, Picture, of_run
 from stationmaster.domain.errors import NoRoom, StationmasterError
 from stationmaster.invocations import about
 from stationmaster.services import Services
@@ -47,20 +47,46 @@ def _post(services: Services, outbox: Outbox, picture: Picture) -> None:
     if not services.deliveries.claim(owner, [_KEY], now=now):
         return
     try:
-        png, alt_text, legend = _drawn(services, picture)
-        outbox.upload(
-            png,
-            filename="loss-compared.png",
-            title=alt_text,
-            comment=f"{md.user(picture.user_id)} compares {legend}",
-            channel=picture.channel_id,
-        )
+        if picture.is_report:
+            _post_report(services, outbox, picture)
+        else:
+            _post_curves(services, outbox, picture)
     except StationmasterError as exc:
         logger.exception("picture is not uploaded")
-        said = f"The picture of the compared runs is not uploaded: {md.escape(str(exc))}."
+        what = "report" if picture.is_report else "picture of the compared runs"
+        said = f"The {what} is not uploaded: {md.escape(str(exc))}."
         content = Content(text=said, blocks=[section(said)])
         outbox.post(content, channel=picture.channel_id, mark=Mark(owner, (_KEY,)))
     services.deliveries.confirm(owner, [_KEY], now=now)
+
+
+def _post_curves(services: Services, outbox: Outbox, picture: Picture) -> None:
+    png, alt_text, legend = _drawn(services, picture)
+    outbox.upload(
+        png,
+        filename="loss-compared.png",
+        title=alt_text,
+        comment=f"{md.user(picture.user_id)} compares {legend}",
+        channel=picture.channel_id,
+    )
+
+
+def _post_report(services: Services, outbox: Outbox, picture: Picture) -> None:
+    """Upload the page into the thread of its run, where that is in this channel."""
+    # The page and what it reads are needed where somebody wants one.
+    from stationmaster.charts.report import page
+    from stationmaster.commands.reporting import read_report
+
+    run = services.runs.load(picture.run_ids[0])
+    card = services.deliveries.load(of_run(run.run_id))
+    outbox.upload(
+        page([read_report(services, run)]).encode(),
+        filename=f"{run.run_id}-report.html",
+        title=f"Report of {run.run_id}",
+        comment=f"The report that {md.user(picture.user_id)} asked for: one page for a browser",
+        channel=picture.channel_id,
+        thread_ts=card.card_ts if card.channel_id == picture.channel_id else None,
+    )
 
 
 def _drawn(services: Services, picture: Picture) -> tuple[bytes, str, str]:

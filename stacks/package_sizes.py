@@ -20,7 +20,7 @@ from typing import Final
 from packaging.requirements import Requirement
 
 from lambdas.registry import Package
-from stacks.packages import FOLDERS, LEFT_OUT, PYTHON_VERSION, ROOT, files_of, requirements
+from stacks.packages import FOLDERS, PYTHON_VERSION, ROOT, files_of, is_left_out, requirements
 
 # Source: Lambda developer guide, "Lambda quotas": 250 MB unzipped, layers included.
 LAMBDA_TAKES_MB: Final = 250
@@ -48,7 +48,7 @@ def installed_files(package: Package) -> Files:
         for file in carried.files or ():
             path = Path(str(carried.locate_file(file)))
             # Scripts lie outside of the folder of modules; each Python compiles for itself.
-            if ".." in file.parts or str(file).startswith(LEFT_OUT):
+            if ".." in file.parts or is_left_out(str(file)):
                 continue
             if path.suffix != ".pyc" and path.is_file():
                 found[str(file)] = path

@@ -31,8 +31,10 @@ FOLDERS: Final = {
 }
 # Parts of `stationmaster` that run elsewhere than in functions.
 NOT_IN_FUNCTIONS: Final = ("cli", "install", "local", "relay")
-# The asynchronous twin of the Kubernetes client: 40 MB that nothing here imports.
-LEFT_OUT: Final = "kubernetes/aio"
+# What nothing here imports: the asynchronous twin of the Kubernetes client, 40 MB, and all of
+# Plotly, 70 MB, but the script that pages embed.
+LEFT_OUT: Final = ("kubernetes/aio/", "plotly/", "narwhals/")
+_CARRIED: Final = "plotly/package_data/plotly.min.js"
 
 
 def requirements(package: Package, pyproject: dict[str, Any]) -> list[str]:
@@ -69,12 +71,19 @@ def install(package: Package, output_dir: Path) -> None:
         ],
         check=True,
     )
-    shutil.rmtree(output_dir / LEFT_OUT, ignore_errors=True)
+    for path in [*output_dir.rglob("*")]:
+        if path.is_file() and is_left_out(path.relative_to(output_dir).as_posix()):
+            path.unlink()
     for folder in FOLDERS[package]:
         for path in files_of(folder):
             target = output_dir / path.relative_to(ROOT)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, target)
+
+
+def is_left_out(name: str) -> bool:
+    """Say whether a file of a library, by its place in the package, is not carried."""
+    return name.startswith(LEFT_OUT) and name != _CARRIED
 
 
 def fingerprint(package: Package) -> str:

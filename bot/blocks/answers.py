@@ -310,6 +310,12 @@ def run_logs(run: Run, tails: Sequence[LogTail], *, with_file: bool, now: dateti
     return Content(text=text, blocks=blocks)
 
 
+def report_follows(run: Run) -> Content:
+    text = f"the report of {md.code(run.run_id, 120)} follows as a file in its thread"
+    more = "One page for a browser, which needs no network; `stationmaster report` writes the same."
+    return Content(text=text, blocks=[section(f"{text[0].upper()}{text[1:]}."), context(more)])
+
+
 def stop_accepted(run: Run) -> Content:
     stays = run.request.cluster_id is not None or run.request.keep_s > 0
     what = "its cluster stays" if stays else "everything it created will be deleted"

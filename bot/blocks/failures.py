@@ -14,9 +14,8 @@ from bot.blocks import mrkdwn as md
 from bot.blocks.elements import Block, button, section
 from bot.blocks.typed import typed_when_asked
 from stationmaster.diagnosis.explaining import UNEXPLAINED, Context, Finding
-from stationmaster.diagnosis.runs import can_resume, explain_run, explain_setback
+from stationmaster.diagnosis.runs import can_resume, context_of, explain_run, explain_setback
 from stationmaster.domain.catalogue.entries import CATALOGUE as RECIPES
-from stationmaster.domain.catalogue.instances import CATALOGUE
 from stationmaster.domain.keys.names import key_names
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import (
@@ -152,14 +151,4 @@ def _is_in(event: object, reason: str) -> bool:
 
 
 def _explain(view: RunView) -> Finding | None:
-    run = view.run
-    instance = CATALOGUE.get(run.placement.instance_type)
-    kept = view.cluster is not None and view.cluster.is_kept
-    context = Context(
-        run=run.run_id,
-        recipe=run.request.recipe,
-        cluster=view.cluster.label if view.cluster is not None and kept else "NAME",
-        instance=run.placement.instance_type,
-        num_efa=instance.num_efa if instance is not None else None,
-    )
-    return explain_run(run, context)
+    return explain_run(view.run, context_of(view))

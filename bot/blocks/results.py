@@ -163,6 +163,12 @@ def result_buttons(view: RunView) -> list[Block]:
     ]
 
 
+def report_button(run: Run) -> Block:
+    """Offer the page with all that is known of a run."""
+    value = RunButton(run_id=run.run_id).model_dump_json()
+    return button("Report", action_id=ActionId.REPORT_RUN, value=value)
+
+
 def results_links(links: Links, *, now: datetime) -> Content:
     """Answer one person who asked for links; they work for whoever has them."""
     until = md.clock(now + timedelta(seconds=links.seconds))

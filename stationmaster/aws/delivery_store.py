@@ -76,13 +76,15 @@ class Delivery(Frozen):
 
 
 class Picture(Frozen):
-    """The curves of several runs, which somebody wants in one picture."""
+    """The curves of several runs, which somebody wants in one picture, or the report of a run."""
 
     picture_id: str
     """The same for each delivery of a request."""
     channel_id: str
     user_id: str
     run_ids: Annotated[tuple[RunId, ...], Field(min_length=1, max_length=6)]
+    is_report: bool = False
+    """Whether it is the page with all that is known of the first of them."""
 
 
 class DeliveryStore(Rows):

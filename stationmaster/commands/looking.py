@@ -16,7 +16,7 @@ from stationmaster.log_keys import learn
 from stationmaster.services import Services
 
 # How far back a run is looked for by its name.
-_MOST_NAMED: Final = 100
+MOST_NAMED: Final = 100
 # A refusal is one sentence, and names no more pods than these.
 _PODS_NAMED: Final = 8
 
@@ -100,7 +100,7 @@ def find_run(services: Services, label: str | None, *, channel_id: str) -> Run:
         or services.deliveries.load(of_run(run_of_id.run_id)).channel_id == channel_id
     ):
         return run_of_id
-    for run in services.runs.list_recent(limit=_MOST_NAMED, channel_id=channel_id):
+    for run in services.runs.list_recent(limit=MOST_NAMED, channel_id=channel_id):
         if run.request.name == label:
             return run
     raise RunNotFound(f'no run is called "{label[:60]}" in this channel; see /train list')

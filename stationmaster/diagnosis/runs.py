@@ -22,9 +22,11 @@ from stationmaster.diagnosis.explaining import (
 )
 from stationmaster.diagnosis.matching import RULE, matches
 from stationmaster.diagnosis.rules import LOG, POD, TEXT_LINE, Rank, Severity, Where
+from stationmaster.domain.catalogue.instances import CATALOGUE
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.domain.run.failures import Failure, first_cause
+from stationmaster.domain.run.view import RunView
 
 _ANYWHERE = TEXT_LINE | frozenset({Where.POD, Where.NODE})
 # What remedies are made of.
@@ -49,6 +51,20 @@ def explain_run(run: Run, context: Context) -> Finding | None:
     if not findings or _is_worse_than_quoted(findings[0], failures, run.trainer_failure):
         return _quoted(run, context)
     return _with_possible_remedy(findings[0], run)
+
+
+def context_of(view: RunView) -> Context:
+    """Return what is known of a run, and of its cluster, for its explanation."""
+    run = view.run
+    instance = CATALOGUE.get(run.placement.instance_type)
+    kept = view.cluster is not None and view.cluster.is_kept
+    return Context(
+        run=run.run_id,
+        recipe=run.request.recipe,
+        cluster=view.cluster.label if view.cluster is not None and kept else "NAME",
+        instance=run.placement.instance_type,
+        num_efa=instance.num_efa if instance is not None else None,
+    )
 
 
 def explain_setback(reason: str, context: Context) -> Finding | None:

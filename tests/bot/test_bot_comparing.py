@@ -11,6 +11,7 @@ from bot_world import CHANNEL, REGION, USER, Clock, ClusterStory, Person, Story,
 from PIL import Image
 from recording_slack import RecordingSlack, Refusal
 
+from bot.actions import RunButton
 from stationmaster.commands import costing
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.resources import ResourceKind
@@ -84,6 +85,29 @@ def test_picture_that_slack_refuses_is_named_in_the_channel(
     ]
     assert len(said) == 1
     assert "Slack answers missing_scope" in said[0]
+
+
+def test_report_of_a_receipt_is_one_page_in_the_thread_of_its_run(
+    person: Person, slack: RecordingSlack, tells, story: Story
+) -> None:
+    story.reach_running()
+    story.phases(ev.RunPhase.FAILED)
+    story.tear_down()
+    story.happen(cl.TeardownCompleted, cost_usd=0.42)
+    tells()
+    assert [call for call in slack.thread if '"report_run"' in call.seen] == [slack.thread[-1]]
+    value = RunButton(run_id=story.run_id).model_dump_json()
+
+    person.press("report_run", value, trigger_id="pressed")
+    person.press("report_run", value, trigger_id="pressed")  # Slack tried again
+    tells()
+
+    (page,) = slack.uploads
+    assert page.startswith(b"<!doctype html>")
+    assert story.run_id.encode() in page
+    (completed,) = slack.of("files.completeUploadExternal")
+    assert completed.arguments["thread_ts"] == slack.card.ts
+    assert "follows as a file in its thread" in slack.responses[0].seen
 
 
 def test_runs_without_two_steps_have_no_picture_and_one_run_is_not_compared_with_itself(

@@ -40,7 +40,7 @@ RULES = {"viewers": [VIEWER], "operators": [USER, OPERATOR], "approvers": ["S0LE
 CHANGES = [each.example for each in (START, *TYPED_SUBCOMMANDS) if each.changes]
 LOOKS = [*(each.example for each in TYPED_SUBCOMMANDS if not each.changes), "stop all"]
 LOOKING = (
-    *(ActionId.SHOW_LOGS, ActionId.LINK_RESULTS),
+    *(ActionId.SHOW_LOGS, ActionId.LINK_RESULTS, ActionId.REPORT_RUN),
     *(ActionId.PLAN_COMMAND, ActionId.SHOW_STATUS, *OPENS_FORM),
 )
 

@@ -13,7 +13,7 @@ from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import ClusterPhase, Requester
 from stationmaster.domain.cluster.leases import Lease
 from stationmaster.domain.cluster.resources import Resource, ResourceStatus
-from stationmaster.domain.cluster.shares import shares
+from stationmaster.domain.cluster.shares import cost_curve, shares
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.resources import ResourceKind
 from tests.support.factories import RUN_ID, START, make_cluster, walk
@@ -95,6 +95,15 @@ def test_runs_side_by_side_pay_by_their_nodes_and_idle_time_is_the_clusters_own(
     assert split.runs[RUN_ID] == pytest.approx(8 * 1 + 8 * 2 * 2 / 4)
     assert split.runs[OTHER] == pytest.approx(8 * 2 * 1 / 4)
     assert split.own == pytest.approx(56 - split.runs[RUN_ID] - split.runs[OTHER])
+
+
+def test_cost_curve_bends_where_the_price_changes_and_ends_at_the_bill():
+    made = cluster(lease(RUN_ID, 4, 1, 3), kept=True, settled=2, gone=4)
+
+    assert cost_curve(made, hours(9)) == [
+        *[(hours(0), 0), (hours(1), 12), (hours(2), 24), (hours(3), 32), (hours(4), 40)]
+    ]
+    assert cost_curve(made, hours(9), RUN_ID)[-1] == (hours(4), shares(made, hours(9)).runs[RUN_ID])
 
 
 def test_resize_changes_the_price_and_the_parts_from_then_on():

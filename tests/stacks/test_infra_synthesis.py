@@ -140,4 +140,6 @@ def test_package_is_below_its_limit_and_has_what_its_functions_import(package: P
     assert CARRIED[package] <= folders
     assert not NOT_CARRIED & folders
     assert not [name for name in files if name.startswith("kubernetes/aio/")]
+    of_plotly = [name for name in files if name.startswith("plotly/")]
+    assert of_plotly == ["plotly/package_data/plotly.min.js"] * (package is Package.BOT)
     assert unzipped_mb(files) < LIMITS_MB[package] < LAMBDA_TAKES_MB / 2

@@ -54,6 +54,18 @@ def paid_spans(cluster: Cluster, now: datetime, run_id: RunId | None = None) -> 
     ]
 
 
+def cost_curve(
+    cluster: Cluster, now: datetime, run_id: RunId | None = None
+) -> list[tuple[datetime, float]]:
+    """List what a run has caused up to each change of price until `now`; of None, anybody has."""
+    curve: list[tuple[datetime, float]] = []
+    total = 0.0
+    for (start, end), cost, parts in _stretches(cluster, now):
+        total += cost * (1.0 if run_id is None else parts.get(run_id, 0.0))
+        curve += [(end, total)] if curve else [(start, 0.0), (end, total)]
+    return curve
+
+
 def _stretches(
     cluster: Cluster, now: datetime
 ) -> Iterator[tuple[Span, float, Mapping[RunId, float]]]:

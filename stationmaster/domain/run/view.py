@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
-from stationmaster.domain.cluster.shares import Span, paid_spans, shares
+from stationmaster.domain.cluster.shares import Span, cost_curve, paid_spans, shares
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunPhase
@@ -99,6 +99,13 @@ class RunView:
             return paid_spans(self.cluster, min(now, self.cluster.torn_down_at or now))
         forgotten = self._forgotten_lease(now)
         return [forgotten] if forgotten else paid_spans(self.cluster, now, self.run.run_id)
+
+    def costs(self, now: datetime) -> list[tuple[datetime, float]]:
+        """List its cost up to each time until `now` at which its price changed."""
+        if self.cluster is None or self._forgotten_lease(now):
+            return []
+        run_id = self.run.run_id if self.cluster.is_kept else None
+        return cost_curve(self.cluster, min(now, self.torn_down_at or now), run_id)
 
     def _forgotten_lease(self, now: datetime) -> Span | None:
         """Estimate when it leased a cluster that has forgotten that; None where it has not."""
