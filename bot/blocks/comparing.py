@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -130,19 +130,22 @@ def _parted(lines: Sequence[str], each: int) -> Iterator[Sequence[str]]:
 
 
 def month_cost(bill: Bill) -> Content:
-    """Show what a month has cost: by person, and what has cost most."""
+    """Show what a month has cost: by person, by recipe, and what has cost most."""
     emulated = " emulated" if bill.is_emulated else ""
     total = f"{md.money(sum(each.usd for each in bill.spent))}{emulated}"
     blocks: list[Block] = [header(f"Cost of {bill.month}: {total}")]
-    people: defaultdict[str, list[Spent]] = defaultdict(list)
-    for each in bill.spent:
-        people[each.user_id].append(each)
-    ranked = sorted(people.items(), key=lambda pair: -sum(each.usd for each in pair[1]))
-    each_person = [_person_line(user_id, spent) for user_id, spent in ranked]
+    each_person = [
+        _spent_line(md.user(user_id), spent)
+        for user_id, spent in _by(bill.spent, lambda each: each.user_id)
+    ]
     lines = at_most(_MOST_PEOPLE, each_person, more="more people")
     blocks += [
         section("\n".join(each)) for each in _parted(lines or ["Nothing was asked for."], 10)
     ]
+    of_runs = _by((each for each in bill.spent if each.is_run), lambda each: each.recipe)
+    if recipes := [_spent_line(md.escape(recipe, 80), spent) for recipe, spent in of_runs]:
+        shown = at_most(_MOST_ITEMS, recipes, more="more recipes")
+        blocks.append(section("*By recipe*\n" + "\n".join(shown)))
     dearest = sorted(bill.spent, key=lambda each: -each.usd)[:_MOST_ITEMS]
     if dearest:
         items = [
@@ -165,12 +168,20 @@ def month_cost(bill: Bill) -> Content:
     return Content(text=f"cost of {bill.month}: {total.replace('<', '&lt;')}", blocks=blocks)
 
 
-def _person_line(user_id: str, spent: Sequence[Spent]) -> str:
+def _by(spent: Iterable[Spent], key: Callable[[Spent], str]) -> list[tuple[str, list[Spent]]]:
+    """Group what was spent, the dearest group first."""
+    groups: defaultdict[str, list[Spent]] = defaultdict(list)
+    for each in spent:
+        groups[key(each)].append(each)
+    return sorted(groups.items(), key=lambda pair: -sum(each.usd for each in pair[1]))
+
+
+def _spent_line(name: str, spent: Sequence[Spent]) -> str:
     num_runs = sum(each.is_run for each in spent)
     counts = [counted(num_runs, "run")] if num_runs else []
     if len(spent) > num_runs:
         counts.append(counted(len(spent) - num_runs, "kept cluster"))
-    line = f"{md.user(user_id)} {md.DOT} {md.money_escaped(sum(each.usd for each in spent))}"
+    line = f"{name} {md.DOT} {md.money_escaped(sum(each.usd for each in spent))}"
     line += f" {md.DOT} {', '.join(counts)}"
     still = [each.usd for each in spent if each.is_open]
     return line + (

@@ -44,13 +44,12 @@ def _losses(recovery: Recovery) -> list[str]:
 
 def lost_line(run: Run) -> str:
     """Add up what setbacks have cost; "" for a run without any."""
-    known = run.recoveries
-    if not known:
+    all_of_them = run.setbacks
+    if not all_of_them.number:
         return ""
-    steps = sum(each.repeated_steps for each in known)
-    seconds, usd = sum(each.lost_s for each in known), sum(each.lost_usd for each in known)
     attempts = f", {counted(run.attempt_number, 'attempt')}" if run.attempt_number > 1 else ""
     return (
-        f"{counted(len(known), 'setback')}{attempts}: {counted(steps, 'step')} repeated, "
-        f"{md.duration(seconds)} and {md.money(usd)} lost"
+        f"{counted(all_of_them.number, 'setback')}{attempts}: "
+        f"{counted(all_of_them.repeated_steps, 'step')} repeated, "
+        f"{md.duration(all_of_them.lost_s)} and {md.money(all_of_them.lost_usd)} lost"
     )

@@ -18,6 +18,7 @@ from stationmaster.domain.cluster.shares import shares
 from stationmaster.domain.commands.requests import ShowCost
 from stationmaster.domain.errors import NotPossibleNow, UserError
 from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.events import RunRequested
 from stationmaster.domain.run.view import ClusterView, RunView
 from stationmaster.services import Services
 
@@ -43,6 +44,8 @@ class Spent:
     is_run: bool
     is_open: bool
     """Whether it may cost more yet."""
+    recipe: str = ""
+    """What a run trains; "" of a cluster."""
 
 
 @dataclass(frozen=True)
@@ -134,10 +137,10 @@ def _of_run(view: RunView, now: datetime) -> Spent:
     )
     still = 0.0
     if not (view.run.phase.is_terminal or request.cluster_id or request.eks_name):
-        still = max(0.0, view.run.estimated_cost_usd - usd)
+        still = max(0.0, reserved_usd(view.run) - usd)
         if view.cluster is None:  # which then has what keeping it costs
             still += view.run.price_per_hour_usd * request.keep_s / 3600
-    return Spent(run_id, *who, usd, still, is_run=True, is_open=view.is_live)
+    return Spent(run_id, *who, usd, still, is_run=True, is_open=view.is_live, recipe=request.recipe)
 
 
 def _of_kept(
@@ -157,6 +160,12 @@ def _of_kept(
 def _kept_s(cluster: Cluster, now: datetime) -> float:
     left = (cluster.keep_until - now).total_seconds() if cluster.keep_until is not None else 0.0
     return max(left, *(lease.keep_s for lease in cluster.open_leases), 0.0)
+
+
+def reserved_usd(run: Run | RunRequested) -> float:
+    """Return what is kept for a run until it ends: its budget, or else what it should cost."""
+    budget = run.request.budget_usd
+    return run.estimated_cost_usd if budget is None else budget
 
 
 def price_of(cluster: Cluster) -> float:

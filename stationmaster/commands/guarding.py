@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
-from stationmaster.commands.costing import month_of, price_of
+from stationmaster.commands.costing import month_of, price_of, reserved_usd
 from stationmaster.domain.catalogue.instances import CATALOGUE
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.commands.guards import Limits, Quota, Spending, refuse_over
@@ -138,7 +138,7 @@ def spending_of_run(run: Run | RunRequested) -> Spending:
         is_run=True,
         usd_per_hour=price,
         gpus=gpus_of(request.instance_type, request.nodes) if is_paid else 0,
-        usd=run.estimated_cost_usd + price * request.keep_s / 3600 if is_paid else 0.0,
+        usd=reserved_usd(run) + price * request.keep_s / 3600 if is_paid else 0.0,
     )
 
 

@@ -228,6 +228,24 @@ class Recovery(Frozen):
     """Those of them that have the same loss to the last bit."""
 
 
+class Setbacks(Frozen):
+    """What several setbacks have cost together."""
+
+    number: Count = 0
+    repeated_steps: Count = 0
+    lost_s: float = 0.0
+    lost_usd: float = 0.0
+
+    def after(self, *more: Recovery) -> Setbacks:
+        """Add further ones."""
+        return Setbacks(
+            number=self.number + len(more),
+            repeated_steps=self.repeated_steps + sum(each.repeated_steps for each in more),
+            lost_s=self.lost_s + sum(each.lost_s for each in more),
+            lost_usd=self.lost_usd + sum(each.lost_usd for each in more),
+        )
+
+
 class RunFacts(TrainerFacts):
     """What a manifest says of the run itself, known when its result is saved."""
 
@@ -249,11 +267,16 @@ class RunFacts(TrainerFacts):
     step: int | None = None
     loss_nats: float | None = Field(default=None, allow_inf_nan=False)
     cost_usd: float | None = Field(default=None, allow_inf_nan=False)
+    """The run's own share so far, as its receipt has it; an earlier version wrote the cluster's."""
+    cluster_cost_usd: float | None = Field(default=None, allow_inf_nan=False)
+    """What its cluster has cost so far, with all other runs on it."""
     goodput: float | None = Field(default=None, ge=0, le=1, allow_inf_nan=False)
     """The part of the time paid so far in which it trained; None where nothing reported steps."""
     attempts: Count = 1
     recoveries: tuple[Recovery, ...] = ()
     """Of its newest setbacks, as many as a run keeps."""
+    setbacks: Setbacks = Setbacks()
+    """What all of them have cost."""
 
 
 class ResultManifest(RunFacts):

@@ -25,7 +25,8 @@ def result_facts(live: LiveRun, *, outcome: RunPhase) -> RunFacts:
     request, cluster = run.request, services.cluster_states.load(live.cluster_id)
     recipe = get_recipe(request.recipe, request.model).with_overrides(request.overrides)
     progress, now = run.progress, services.now()
-    found = goodput(RunView(run, cluster), now)
+    view = RunView(run, cluster)
+    found = goodput(view, now)
     trained = (request.model.repository if request.model is not None else "") or request.recipe
     # What a command of people's own has trained, nobody has said. A framework's checkpoints are
     # saved as what a command has written, and beside them the model that was made of them.
@@ -48,10 +49,12 @@ def result_facts(live: LiveRun, *, outcome: RunPhase) -> RunFacts:
         outcome=outcome.value,
         step=progress.step if progress is not None else None,
         loss_nats=progress.loss_nats if progress is not None else None,
-        cost_usd=round(cluster.cost_usd(now), 6),
+        cost_usd=round(view.cost_usd(now), 6),
+        cluster_cost_usd=round(cluster.cost_usd(now), 6),
         goodput=found and round(found.fraction, 4),
         attempts=run.attempt_number,
         recoveries=tuple(run.recoveries),
+        setbacks=run.setbacks,
     )
 
 

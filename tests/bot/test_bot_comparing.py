@@ -175,6 +175,7 @@ def test_cost_adds_up_a_month_by_person_with_what_is_not_ended(
     assert "Cost of 2026-01: $36.00" in before
     assert f"<@{USER}> \u00b7 $9.00 \u00b7 1 run" in before
     assert f"<@{OTHER}> \u00b7 $27.00 \u00b7 1 kept cluster" in before
+    assert "*By recipe*\\ntiny-llama \u00b7 $9.00 \u00b7 1 run" in before
     assert "Cost of 2026-01: $27.00" in seen(person.type("cost @other.one 2026-01"))
     assert "nobody called @nobody" in seen(person.type("cost @nobody"))
     for words, channel in (("2025-12", CHANNEL), ("2026-01", "C0ELSE")):

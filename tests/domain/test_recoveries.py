@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from histories import condition, ended, event, run_after, step, take
 
+from stationmaster.domain.results import Setbacks
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunPhase
@@ -119,12 +120,17 @@ def test_stored_losses_and_proofs_are_bounded():
     assert len(run.setback.before) <= KEPT_LOSSES
     assert len(run.setback.again) == KEPT_LOSSES
 
+    total = Setbacks()
     for number in range(60):
         at = 1000.0 * (number + 1)
         here = 62 + 10 * number
+        before = run.recoveries
         run = take(run, *losses(range(here, here + 6), at=at), killed(at=at + 10))
+        total = total.after(*(run.recoveries[-1:] if run.recoveries != before else ()))
         run = take(run, resumed(here + 5, at=at + 20))
     assert len(run.recoveries) == MAX_RECOVERIES
+    assert run.setbacks.number == total.number == 60
+    assert run.setbacks.lost_usd == pytest.approx(total.lost_usd)
 
 
 @pytest.mark.parametrize("old", [[1.0] * 4, [1.0] * 9, []])

@@ -122,8 +122,8 @@ def refuse_over(
             raise NotPossibleNow(
                 f"{where} spends at most ${most:,.2f} a month; what was asked for this month costs "
                 f"${expected:,.2f} with what is still expected, and this would add about "
-                f"${asked.usd:,.2f}; use fewer or smaller machines or less time, or ask whoever "
-                "keeps cdk.json",
+                f"${asked.usd:,.2f}; use fewer or smaller machines, less time or a lower budget=, "
+                "or ask whoever keeps cdk.json",
                 suggestion="/train cost",
             )
 

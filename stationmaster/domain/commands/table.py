@@ -304,7 +304,7 @@ SUBCOMMANDS: Final[Mapping[str, Subcommand]] = {
             "cost",
             Takes.COST,
             ShowCost,
-            "what runs and kept clusters of this channel cost in a month, by person",
+            "what runs and kept clusters of this channel cost in a month, by person and recipe",
             ("price", "pricing", "costs", "bill", "billing"),
             more="2026-11",
         ),

@@ -16,7 +16,7 @@ from stationmaster.domain.event import shared
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.names import job_name
-from stationmaster.domain.results import Recovery
+from stationmaster.domain.results import Recovery, Setbacks
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.attempts import MAX_ATTEMPTS, Attempt
 from stationmaster.domain.run.events import RunPhase
@@ -91,6 +91,8 @@ class Run(State):
     """Where it stood when it was last set back; None once training has passed that."""
     recoveries: Annotated[list[Recovery], Bound(MAX_RECOVERIES)] = Field(default_factory=list)
     """What the newest setbacks have cost, and what proves that training went on rightly."""
+    earlier_setbacks: Setbacks = Setbacks()
+    """What those before them have cost."""
     trainer_seen_at: datetime | None = None
     """When the trainer last said anything, by its own clock."""
     preparing: ev.TrainingPreparing | None = None
@@ -218,6 +220,11 @@ class Run(State):
         """The SHA-256 of the verified manifest of what it has saved; "" for nothing."""
         saved = self.results or self.backups.newest
         return saved.manifest_sha256 if saved is not None else ""
+
+    @property
+    def setbacks(self) -> Setbacks:
+        """What all setbacks that training has passed have cost."""
+        return self.earlier_setbacks.after(*self.recoveries)
 
     @property
     def has_unpushed_model(self) -> bool:

@@ -21,7 +21,13 @@ from stationmaster.domain.run.failure_lines import says_lost_peer
 from stationmaster.domain.run.failures import failures_after, first_cause, still_open
 from stationmaster.domain.run.kept import KeptEvent, backups_after, results_after
 from stationmaster.domain.run.pods import pod_after
-from stationmaster.domain.run.recoveries import resumed, set_back, trains_again, went_on
+from stationmaster.domain.run.recoveries import (
+    MAX_RECOVERIES,
+    resumed,
+    set_back,
+    trains_again,
+    went_on,
+)
 from stationmaster.domain.run.speeds import Speeds, speeds_after
 from stationmaster.domain.run.staging import staging_after
 
@@ -94,7 +100,9 @@ def _changes(run: Run, event: RunEvent) -> dict[str, object]:
             is_newest = run.preparing is None or run.preparing.at <= event.at
             return {"preparing": event} if is_newest else {}
         case ev.TrainingRecovered():
-            return {"setback": None, "recoveries": [*run.recoveries, event.recovery]}
+            known = [*run.recoveries, event.recovery]
+            earlier = run.earlier_setbacks.after(*known[:-MAX_RECOVERIES])
+            return {"setback": None, "recoveries": known, "earlier_setbacks": earlier}
         case ev.NetworkObserved():
             return {"network": event} if event.job == run.job else {}
         case ev.PodsApart():

@@ -9,6 +9,7 @@ import pytest
 from stationmaster import commands
 from stationmaster.domain.cluster.events import (
     ClusterPhase,
+    LeaseGranted,
     ResourceCreated,
     ResourceRequested,
 )
@@ -22,7 +23,8 @@ from stationmaster.domain.errors import (
 from stationmaster.domain.names import NAMESPACE, TAG_CLUSTER_ID, cluster_name
 from stationmaster.domain.reactions.ending import SAVE_AGAIN_AFTER
 from stationmaster.domain.resources import ResourceKind
-from stationmaster.domain.run.events import RunPhase
+from stationmaster.domain.run.attempts import attempt_id
+from stationmaster.domain.run.events import AttemptStarted, RunPhase
 from stationmaster.jobs.live_run import LiveRun
 from stationmaster.jobs.result_facts import result_facts
 from stationmaster.services import Services
@@ -363,6 +365,27 @@ def test_result_of_an_image_that_was_named_by_its_digest_keeps_it(account: Accou
     facts = result_facts(LiveRun(account.services, run), outcome=RunPhase.SUCCEEDED)
 
     assert facts.image == image
+
+
+def test_result_of_a_run_on_a_kept_cluster_has_the_run_s_own_share_of_the_cost(account: Account):
+    account.keep(ClusterPhase.PROVISIONING, ClusterPhase.VALIDATING, ClusterPhase.READY, nodes=4)
+    guest = account.guest("half")
+    guest.happen_to_cluster(LeaseGranted, run_id=guest.run_id, nodes=2)
+    guest.happen(
+        AttemptStarted,
+        attempt_id=attempt_id(guest.run_id, 1),
+        cluster_id=guest.cluster_id,
+        placement=guest.run.placement,
+        job=guest.run_id,
+        rendezvous_id=guest.run_id,
+    )
+    nodes = {"kind": ResourceKind.NODE_GROUP, "name": "training"}
+    account.happen_to_cluster(ResourceRequested, price_per_hour_usd=12.0, **nodes)
+    account.pass_time()
+
+    facts = result_facts(LiveRun(account.services, guest.run), outcome=RunPhase.STOPPED)
+
+    assert (facts.cost_usd, facts.cluster_cost_usd) == (144.0, 288.0)
 
 
 def test_result_says_how_much_of_its_paid_time_the_run_trained(account: Account):
