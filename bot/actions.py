@@ -41,9 +41,13 @@ class ActionId(StrEnum):
     EDIT_COMMAND = "edit_command"
     SHOW_STATUS = "show_status"
     SET_NOTICES = "set_notices"
+    SET_BUDGET = "set_budget"
 
 
 OPENS_FORM: Final = (ActionId.OPEN_FORM, ActionId.EDIT_RUN, ActionId.EDIT_COMMAND)
+IN_HOME: Final = (ActionId.SET_NOTICES, ActionId.SET_BUDGET)
+BUDGET_OF: Final = "budget:"
+"""Begins the name of the block that chooses the budget of a channel; the channel's id follows."""
 FORM: Final = "start_form"
 """The form of a start, among the forms of the app."""
 FORM_FIELD: Final = "form_field"

@@ -14,8 +14,10 @@ from typing import Any, assert_never
 from slack_bolt import Ack, App, BoltRequest, BoltResponse
 
 from bot.actions import (
+    BUDGET_OF,
     FORM,
     FORM_FIELD,
+    IN_HOME,
     OPENS_FORM,
     ActionId,
     CommandButton,
@@ -86,8 +88,12 @@ def register(
         return body | {"channel": {"id": "" if is_new else home.channel_of(action)}}
 
     def choose(ack: Ack, body: Json, action: Json) -> None:
-        who = actor_of(body, channel_id="", via="home", words=str(action["action_id"]))
-        commands.set_notices(services, who, (action["selected_option"] or {}).get("value", ""))
+        is_budget = action["action_id"] == ActionId.SET_BUDGET
+        channel_id = str(action["block_id"]).removeprefix(BUDGET_OF) if is_budget else ""
+        chosen = (action["selected_option"] or {}).get("value", "")
+        words = f"{action['action_id']} {chosen}"
+        who = actor_of(body, channel_id=channel_id, via="home", words=words)
+        (commands.set_budget if is_budget else commands.set_notices)(services, who, chosen)
         ack()
         home.show(who.user_id)
 
@@ -131,7 +137,7 @@ def register(
 
     app.command(COMMAND)(train)
     for action_id in ActionId:
-        own = choose if action_id is ActionId.SET_NOTICES else click
+        own = choose if action_id in IN_HOME else click
         app.action(action_id.value)(open_form if action_id in OPENS_FORM else own)
     app.event(re.compile("app_mention|message"))(said)  # messages of every subtype
     app.action(FORM_FIELD)(follow_form)
@@ -324,7 +330,13 @@ def _clicked(services: Services, announcer: Announcer, body: Json, action: Json)
             )
         case ActionId.REJECT:
             return decision_taken(commands.reject(services, decision_of(action).about, who))
-        case ActionId.OPEN_FORM | ActionId.EDIT_RUN | ActionId.EDIT_COMMAND | ActionId.SET_NOTICES:
+        case (
+            ActionId.OPEN_FORM
+            | ActionId.EDIT_RUN
+            | ActionId.EDIT_COMMAND
+            | ActionId.SET_NOTICES
+            | ActionId.SET_BUDGET
+        ):
             raise AssertionError("it has a listener of its own")
         case other:
             assert_never(other)

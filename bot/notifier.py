@@ -31,7 +31,7 @@ from bot.log_file import post_log_files
 from bot.loss_curve import post_loss_chart, read_curve
 from bot.loss_picture import post_pictures
 from bot.news import News, NewsReader, reread
-from bot.operations import post_orphans, post_what_was_set_aside
+from bot.operations import post_budgets, post_orphans, post_what_was_set_aside
 from bot.outbox import Mark, Outbox
 from bot.pace import RESERVED, Pace
 from bot.stream import StreamBatch
@@ -46,7 +46,7 @@ from stationmaster.domain.errors import (
 )
 from stationmaster.domain.names import NOBODY_REACHED
 from stationmaster.domain.reactions.run import POLICY, decide
-from stationmaster.domain.reactions.seen import CardMissing
+from stationmaster.domain.reactions.seen import CardMissing, MonthSpent
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.invocations import about
@@ -117,10 +117,11 @@ class Notifier:
         post_pictures(self._services, self._outbox, self._pace, batch.pictures)
         return num_kept
 
-    def refresh(self) -> None:
+    def refresh(self, reached: Sequence[MonthSpent] = ()) -> None:
         """Draw the cards of what is live anew, the oldest first, so that they visibly live.
 
         What a batch could not post while Slack was away is posted now, or with the next refresh.
+        `reached` is said in its channel where that was not said yet.
         """
         found = NewsReader(self._services).live_and_recent(settled=self._settled)
         due = [one for one in found if self._is_due(one)]
@@ -128,6 +129,7 @@ class Notifier:
         self._settled |= over - {one.subject.owner for one in due}
         try:
             self._tell_all(due, patience_s=_PATIENCE_S)
+            post_budgets(self._services, self._outbox, reached)
         except TransientError as exc:
             logger.warning("refresh is not complete", extra={"reason": str(exc)})
 

@@ -6,6 +6,7 @@ nothing that was posted.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -18,10 +19,14 @@ from bot.stream import StreamBatch, read_batch
 from bot.token_rotation import rotate_token
 from bot.turns import turn
 from stationmaster.domain.census import Measure
-from stationmaster.domain.errors import TransientError
+from stationmaster.domain.errors import StationmasterError, TransientError
+from stationmaster.domain.reactions.seen import MonthSpent
 from stationmaster.invocations import guarded, send_figures
 from stationmaster.services import Services
 from stationmaster.settings import Settings
+from stationmaster.steps.parts.budgets import look_at_months
+
+logger = logging.getLogger(f"stationmaster.{__name__}")
 
 
 def handler(event: dict[str, Any], _context: Any) -> dict[str, int]:
@@ -44,10 +49,15 @@ def handler(event: dict[str, Any], _context: Any) -> dict[str, int]:
 
 def _refresh() -> None:
     services, notifier = _notifier(Settings.from_environment())
+    reached: Sequence[MonthSpent] = ()
+    try:
+        reached = look_at_months(services)
+    except StationmasterError:  # the cards are drawn, and the next minute looks again
+        logger.exception("budgets of months not looked at")
     with turn(services, patience_s=0) as is_ours:
         if is_ours:  # else a batch is being posted, and the next minute refreshes
             rotate_token(services)
-            notifier.refresh()
+            notifier.refresh(reached)
 
 
 def _post(batch: StreamBatch) -> int:

@@ -1,7 +1,8 @@
-"""The operations channel: what needs somebody's attention, and belongs to no run's thread.
+"""What needs somebody's attention, and belongs to no run's thread.
 
-The notifier posts here, once for each cause, where `operations_channel` is set. What Slack refuses
-for good is dropped; the alarms are raised without it.
+The notifier posts it once for each cause: the budget of a month in its channel, all else in the
+operations channel, where `operations_channel` is set. What Slack refuses for good is dropped; the
+alarms are raised without it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from bot.outbox import Mark, Outbox
 from stationmaster.aws.delivery_store import Owner
 from stationmaster.aws.set_aside_store import SetAside
 from stationmaster.domain.errors import PermanentError, TransientError
+from stationmaster.domain.reactions.budgets import ALL, percent_reached
+from stationmaster.domain.reactions.seen import MonthSpent
 from stationmaster.services import Services
 
 _OPERATIONS: Final = Owner("operations")
@@ -31,7 +34,7 @@ def post_what_was_set_aside(
     """
     if entries:
         key = f"set-aside-{services.now():%Y%m%dT%H}"
-        _post_once(services, outbox, key, _set_aside(entries))
+        _post_once(services, outbox, _OPERATIONS, key, _set_aside(entries))
 
 
 def post_orphans(services: Services, outbox: Outbox, findings: Mapping[str, str]) -> None:
@@ -43,20 +46,59 @@ def post_orphans(services: Services, outbox: Outbox, findings: Mapping[str, str]
         TransientError: Slack takes nothing now.
     """
     for cluster_id, finding in findings.items():
-        _post_once(services, outbox, f"orphans-{cluster_id}", _orphans(finding))
+        key = f"orphans-{cluster_id}"
+        _post_once(services, outbox, _OPERATIONS, key, _orphans(finding))
 
 
-def _post_once(services: Services, outbox: Outbox, key: str, content: Content) -> None:
-    channel, now = services.settings.operations_channel, services.now()
-    if not channel or not services.deliveries.claim(_OPERATIONS, [key], now=now):
+def post_budgets(services: Services, outbox: Outbox, reached: Sequence[MonthSpent]) -> None:
+    """Say how much of the budget of a channel's month is spent: each percentage once.
+
+    Raises:
+        TransientError: Slack takes nothing now.
+    """
+    note = " emulated" if services.settings.emulated_speed else ""
+    for each in reached:
+        owner = Owner(f"month/{each.channel_id}/{each.month}")
+        percent = percent_reached(each.usd, each.budget_usd)
+        key = f"{each.budget_usd:.2f}/{percent}"
+        content = _budget(each, percent, note)
+        _post_once(services, outbox, owner, key, content, channel=each.channel_id)
+
+
+def _post_once(
+    services: Services,
+    outbox: Outbox,
+    owner: Owner,
+    key: str,
+    content: Content,
+    *,
+    channel: str = "",
+) -> None:
+    channel, now = channel or services.settings.operations_channel, services.now()
+    if not channel or not services.deliveries.claim(owner, [key], now=now):
         return
     try:
-        outbox.post(content, channel=channel, mark=Mark(_OPERATIONS, (key,)))
+        outbox.post(content, channel=channel, mark=Mark(owner, (key,)))
     except TransientError:
         raise
     except PermanentError:
         pass
-    services.deliveries.confirm(_OPERATIONS, [key], now=now)
+    services.deliveries.confirm(owner, [key], now=now)
+
+
+def _budget(spent: MonthSpent, percent: int, note: str) -> Content:
+    usd, budget = md.money(spent.usd), md.money(spent.budget_usd)
+    head = (
+        f"{md.WARNING} {percent} % of this channel's budget of {budget} for {spent.month} "
+        f"is spent: {usd}{note}"
+    )
+    advice = "`/train cost` shows on what."
+    if percent == ALL:
+        advice = (
+            "Its runs are stopped: each writes its checkpoint and saves its results. Kept clusters "
+            f"go once no run uses them, and nothing more starts in this budget. {advice}"
+        )
+    return Content(text=head, blocks=[section(f"{head}\n{advice}")])
 
 
 def _set_aside(entries: Sequence[SetAside]) -> Content:

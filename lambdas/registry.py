@@ -354,8 +354,11 @@ BOT: Final = Function(
 NOTIFIER: Final = Function(
     name="notifier",
     handler="bot.notifier_handler.handler",
-    # It starts runs whose cards had to wait, uploads logs that are saved, and rotates the token.
-    permissions=_STEP | {P.SLACK_SECRET, P.SLACK_SECRET_WRITE, P.START_TRAIN, P.ARTIFACTS_READ},
+    # It starts runs whose cards had to wait, uploads logs that are saved, and rotates the token. It
+    # has the rules of channels, so it stops what has used up the budget of a channel's month.
+    permissions=_STEP
+    | _FOLLOW_UP
+    | {P.SLACK_SECRET, P.SLACK_SECRET_WRITE, P.START_TRAIN, P.ARTIFACTS_READ},
     timeout_s=120,
     memory_mib=512,
     package=Package.BOT,

@@ -114,7 +114,7 @@ class Services:
     audit: AuditStore = part("audit_store.AuditStore", rows)
     """Who did what in each channel."""
     people: PeopleStore = part("people_store.PeopleStore", rows)
-    """What people have chosen for themselves."""
+    """What people have chosen, for themselves or for a channel."""
     set_aside: SetAsideStore = part("set_aside_store.SetAsideStore", rows)
     """What functions could not read."""
     slack_writer: SlackWriter = part("delivery_store.SlackWriter", rows)

@@ -93,6 +93,8 @@ def _line(event: ThreadEvent, cluster: Cluster) -> str:
         case cl.LeaseReleased():
             return f"{md.DONE} run {md.code(event.run_id, 80)} has left"
         case cl.KeepExtended():
+            if not event.user_id:
+                return "\U0001f6d1 its channel's budget of the month is used up: it stays no longer"
             until = md.when(event.keep_until)
             return f"\u25b8 it was extended and stays until {until}"
         case cl.KeepEnding():

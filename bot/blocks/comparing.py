@@ -12,10 +12,10 @@ from bot.blocks import mrkdwn as md
 from bot.blocks import words
 from bot.blocks.elements import Block, Content, at_most, context, header, section
 from stationmaster.commands.comparing import Comparison
-from stationmaster.commands.costing import Bill, Spent
 from stationmaster.domain.audit import Entry
 from stationmaster.domain.run.view import RunView
 from stationmaster.domain.sizes import counted
+from stationmaster.spending import Bill, Spent
 
 # A section takes 3,000 characters, of which escapes may need some.
 _MOST_TABLE: Final = 2_400

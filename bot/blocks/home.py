@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from bot.actions import ActionId, RunButton
+from bot.actions import BUDGET_OF, ActionId, RunButton
 from bot.blocks import mrkdwn as md
 from bot.blocks import words
 from bot.blocks.answers import run_line
@@ -26,7 +26,7 @@ from bot.blocks.elements import (
     header,
     section,
 )
-from stationmaster.commands.home import MOST_OPEN, Home
+from stationmaster.commands.home import BUDGETS_USD, MOST_OPEN, Home
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.commands.table import APP_NAME, COMMAND
 from stationmaster.domain.notices import Notices
@@ -36,7 +36,7 @@ from stationmaster.domain.run.view import ClusterView, RunView, asker_of, channe
 from stationmaster.domain.sizes import counted
 
 # With two blocks for each of what is listed, 100 are never reached.
-_MOST_SAID: Final = 20
+_MOST_SAID: Final = 16
 _MOST_LINES: Final = 5
 _MOST_COSTS: Final = 4
 _NOTICES: Final[Mapping[str, str]] = {
@@ -79,6 +79,11 @@ def _in_all(home: Home, *, emulated: bool) -> Block:
     note = " emulated" if emulated else ""
     there = f"{counted(home.num_runs, 'run')}, {counted(len(home.clusters), 'cluster')}"
     month, least = home.month, "at least " if home.month.since is not None else ""
+    of = {
+        md.channel(each): f" of {md.money_escaped(usd)}"
+        for each, usd in home.budgets.items()
+        if usd
+    }
     costs = {"yours": sum(each.usd for each in month.spent if each.user_id == home.user_id)}
     for each in month.spent:
         place = md.channel(each.channel_id)
@@ -88,7 +93,7 @@ def _in_all(home: Home, *, emulated: bool) -> Block:
             ("Now, everybody's", f"{there} {md.DOT} {price} an hour{note}"),
             ("Waiting for you", counted(len(home.waiting), "approval")),
             *(
-                (f"This month, {what}", f"{least}{md.money_escaped(usd)}{note}")
+                (f"This month, {what}", f"{least}{md.money_escaped(usd)}{note}{of.get(what, '')}")
                 for what, usd in [*costs.items()][:_MOST_COSTS]
             ),
         ]
@@ -101,7 +106,16 @@ def _settings(home: Home) -> list[Block]:
         "money?"
     )
     chosen = choice(_NOTICES, action_id=ActionId.SET_NOTICES, chosen=home.notices)
-    return [section(text), actions([chosen], block_id="settings")]
+    blocks = [section(text), actions([chosen], block_id="settings")]
+    amounts = {str(usd): f"${usd:,} a month" for usd in BUDGETS_USD} | {"0": "What its rules say"}
+    for channel_id in home.administered[:_MOST_COSTS]:
+        budget = home.budgets[channel_id]
+        now = f"{md.money(budget)} a month" if budget else "no end"
+        about = f"*Budget of {md.channel(channel_id)}*: {now}. The lower counts of its rules' and"
+        chosen = choice(amounts, action_id=ActionId.SET_BUDGET, chosen=f"{budget:g}")
+        named = {"block_id": f"{BUDGET_OF}{channel_id}", "accessory": chosen}
+        blocks.append(section(about) | named)
+    return blocks
 
 
 def _listed(title: str, entries: Iterable[list[Block]]) -> list[Block]:

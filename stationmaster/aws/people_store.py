@@ -1,4 +1,4 @@
-"""What people have chosen for themselves, in DynamoDB: an item for each who has chosen anything."""
+"""What people have chosen, in DynamoDB: for themselves, and as the budget of a channel's months."""
 
 from __future__ import annotations
 
@@ -23,3 +23,16 @@ class PeopleStore(Rows):
     def choose(self, user_id: str, notices: Notices) -> None:
         item = table.person(user_id).attributes | {"notices": {"S": notices.value}}
         self._put_item("keeping a person's settings", item)
+
+    def budgets_of(self, channel_ids: Iterable[str]) -> dict[str, float]:
+        """Read what each of the channels may spend in a month; 0 where nobody has set that."""
+        wanted = {table.channel(each): each for each in channel_ids}
+        found = dict.fromkeys(wanted.values(), 0.0)
+        for key, item in self._items(wanted):
+            with suppress(KeyError, ValueError):
+                found[wanted[key]] = float(item["usd_a_month"]["N"])
+        return found
+
+    def set_budget(self, channel_id: str, usd: float) -> None:
+        item = table.channel(channel_id).attributes | {"usd_a_month": {"N": f"{usd:.2f}"}}
+        self._put_item("keeping the budget of a channel", item)

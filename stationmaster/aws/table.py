@@ -17,6 +17,7 @@
     PICTURE#<id>       STATE            the runs that somebody wants in one picture; expires
     AUDIT#<channel id> ENTRY#<number>   what somebody did in a channel; expires
     PERSON#<user id>   SETTINGS         what a person has chosen for themselves
+    CHANNEL#<id>       SETTINGS         the budget that somebody has set for a channel's months
     SLACK              UPDATE_BUCKET    tokens for chat.update, shared by all cards
     SLACK              POSTS#<channel>  tokens for chat.postMessage in one channel; expires
     SLACK              HELD             written when posts had to wait: brings the next batch
@@ -193,6 +194,11 @@ def audit_entries(channel_id: str) -> Prefix:
 def person(user_id: str) -> Key:
     """Key the settings of a person."""
     return Key(f"PERSON#{user_id}", "SETTINGS")
+
+
+def channel(channel_id: str) -> Key:
+    """Key the settings of a channel."""
+    return Key(f"CHANNEL#{channel_id}", "SETTINGS")
 
 
 START_GUARD: Final = Key("GUARD", "STARTS")

@@ -21,7 +21,7 @@ from stationmaster.commands.clusters import (
 from stationmaster.commands.comparing import compare_runs, diff_runs
 from stationmaster.commands.costing import channel_cost
 from stationmaster.commands.finding import run_of_thread
-from stationmaster.commands.home import channel_of, set_notices, show_home
+from stationmaster.commands.home import channel_of, set_budget, set_notices, show_home
 from stationmaster.commands.looking import describe_run, list_runs, show_logs, view_run
 from stationmaster.commands.permitting import Actor, approval_of, check_role, wish_of
 from stationmaster.commands.preflight import preflight

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
-from stationmaster.commands.costing import month_of, price_of, reserved_usd
 from stationmaster.domain.catalogue.instances import CATALOGUE
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.commands.guards import Limits, Quota, Spending, refuse_over
@@ -19,6 +18,7 @@ from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunRequested
 from stationmaster.services import Services
+from stationmaster.spending import month_of, price_of, reserved_usd
 
 _TRIES: Final = 8
 
@@ -33,6 +33,7 @@ def limits_of(services: Services, channel_id: str) -> Limits:
     channel = Quota(
         runs=settings.max_concurrent_runs_per_channel,
         usd_per_hour=settings.max_usd_per_hour_per_channel,
+        usd_a_month=services.people.budgets_of([channel_id])[channel_id],
     )
     return Limits(
         deployment=Quota(runs=settings.max_concurrent_runs, usd_per_hour=settings.max_usd_per_hour),

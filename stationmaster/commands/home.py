@@ -7,9 +7,9 @@ from typing import Final
 
 from stationmaster.commands.approving import find_asking
 from stationmaster.commands.clusters import view_cluster
-from stationmaster.commands.costing import Bill, month_of
 from stationmaster.commands.looking import view_run
-from stationmaster.commands.permitting import Actor, has_role
+from stationmaster.commands.permitting import Actor, acting, has_role
+from stationmaster.domain import rules
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.errors import BadCommand, NotPossibleNow, UserError
 from stationmaster.domain.notices import Notices
@@ -19,12 +19,15 @@ from stationmaster.domain.run.events import RunPhase
 from stationmaster.domain.run.view import ClusterView, RunView, asker_of
 from stationmaster.domain.run.view import channel_of as asked_in
 from stationmaster.services import Services
+from stationmaster.spending import Bill, month_budgets, month_of
 
 # How far back a person's runs that have ended are looked for, and how many are listed.
 _LOOKED_BACK: Final = 50
 MOST_ENDED: Final = 3
 MOST_OPEN: Final = 10
 """Of each kind: Slack takes 100 blocks."""
+BUDGETS_USD: Final = (0, *(each * 10**zeros for zeros in range(1, 6) for each in (1, 2, 5)))
+"""Of a channel's month, in Home; settings take any number."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,10 @@ class Home:
     """The clusters of the deployment that exist."""
     month: Bill
     """What the person's channels have cost in this month."""
+    budgets: dict[str, float]
+    """What each of these channels may spend in a month; 0: no end."""
+    administered: list[str]
+    """Those of which the person sets the budget."""
 
 
 def show_home(services: Services, user_id: str) -> Home:
@@ -91,7 +98,25 @@ def show_home(services: Services, user_id: str) -> Home:
         num_runs=len(open_runs),
         clusters=clusters,
         month=month_of(services, "", channels=channels),
+        budgets=month_budgets(services, channels),
+        administered=sorted(
+            each for each in channels if _has_role(services, user_id, each, Role.ADMIN)
+        ),
     )
+
+
+def set_budget(services: Services, who: Actor, usd: str) -> None:
+    """Set what a channel may spend in a month; 0 for what its rules say. The lower of both counts.
+
+    Raises:
+        BadCommand: it is no such number of dollars.
+        NotPermitted: the person is no admin of the channel.
+    """
+    with acting(services, who, rules.SET_BUDGET, about=who.channel_id):
+        if usd not in map(str, BUDGETS_USD):
+            known = ", ".join(map(str, BUDGETS_USD))
+            raise BadCommand(f'"{usd[:60]}" is no such budget; choose one of {known}')
+        services.people.set_budget(who.channel_id, float(usd))
 
 
 def set_notices(services: Services, who: Actor, notices: str) -> None:

@@ -82,6 +82,7 @@ RESIZE_CLUSTER: Final = Act("resize this cluster", Role.OPERATOR, Role.APPROVER)
 VALIDATE_CLUSTER: Final = Act("validate this cluster", Role.OPERATOR)
 APPROVE: Final = Act("approve runs and clusters", Role.APPROVER)
 REJECT: Final = Act("reject runs and clusters", Role.APPROVER)
+SET_BUDGET: Final = Act("set the budget of this channel", Role.ADMIN)
 DELETE_CLUSTER: Final = Act("delete this cluster", Role.OPERATOR, Role.APPROVER)
 
 

@@ -43,7 +43,6 @@ from bot.blocks.refusals import refusal
 from bot.blocks.stopping import stops_offered
 from bot.blocks.thread import thread_message
 from stationmaster.commands.comparing import Comparison
-from stationmaster.commands.costing import Bill, Spent
 from stationmaster.commands.home import Home
 from stationmaster.domain.audit import Entry
 from stationmaster.domain.bus import LogTail
@@ -57,6 +56,7 @@ from stationmaster.domain.run.pods import Pod
 from stationmaster.domain.run.view import RunView
 from stationmaster.domain.sizes import counted
 from stationmaster.preflight.findings import Finding, Severity, unanswered
+from stationmaster.spending import Bill, Spent
 from tests.support.plans import make_plan
 
 LOSS = st.floats(-1e12, 1e12)

@@ -12,7 +12,7 @@ from PIL import Image
 from recording_slack import RecordingSlack, Refusal
 
 from bot.actions import RunButton
-from stationmaster.commands import costing
+from stationmaster import spending
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run import events as ev
@@ -186,7 +186,7 @@ def test_cost_adds_up_a_month_by_person_with_what_is_not_ended(
 def test_cost_says_how_far_back_it_was_read(
     person: Person, pair: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(costing, "MOST_READ", 1)
+    monkeypatch.setattr(spending, "MOST_READ", 1)
 
     said = seen(person.type("cost 2026-01"))
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from bot_world import CHANNEL, Clock, Story, new_notifier
-from memory_table import MemoryTable
 from recording_slack import Call, RecordingSlack
 
 from bot.stream import read_batch
@@ -24,6 +23,7 @@ from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.run import events as ev
 from stationmaster.local.slack.limits import RateLimiter
 from stationmaster.services import Services
+from tests.support.memory_table import MemoryTable
 
 # An end takes an edit and two posts, of which a minute has 50 and a channel 60.
 END_EVERY_S = 2.5

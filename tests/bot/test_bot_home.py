@@ -133,6 +133,27 @@ def test_settings_are_ones_own_and_home_shows_them(person, slack, services):
     assert chosen(USER) == "mention"
 
 
+def test_admin_sets_the_budget_of_a_month_that_nobody_else_sets(person, slack, services, set_rules):
+    set_rules({"admins": [USER], "together": {"usd_a_month": 300}})
+
+    def choose(usd: str, user: str = USER) -> str:
+        block = next(each for each in home(slack)["blocks"] if "accessory" in each)
+        element = block["accessory"] | {"block_id": block["block_id"]}
+        person.press_in_home(element | {"selected_option": {"value": usd}}, user=user)
+        return seen(slack)
+
+    person.type("ddp-cpu")
+    person.open_home()
+    assert "$0.00 of $300.00" in seen(slack)
+    assert "you may not set the budget of this channel" in choose("200", user="U0OTHER")
+    person.open_home()
+    assert "choose one of 0, 10, 20" in choose("7")
+    assert "$0.00 of $300.00" in seen(slack)
+    assert "$0.00 of $200.00" in choose("200")
+    assert "$0.00 of $300.00" in choose("500")  # the lower one counts
+    assert next(services.audit.newest_first(CHANNEL)).words == "set_budget 500"
+
+
 def test_form_that_home_opens_asks_for_its_channel(person, slack, services):
     person.open_home()
     person.press_in_home(buttons(slack)["New run…"])

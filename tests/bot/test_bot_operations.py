@@ -12,6 +12,7 @@ from recording_slack import Refusal
 from bot.notifier import Notifier
 from bot.operations import post_what_was_set_aside
 from bot.stream import read_batch
+from stationmaster.domain.reactions.seen import MonthSpent
 from stationmaster.services import Services
 from stationmaster.settings import Settings
 
@@ -93,3 +94,18 @@ def test_orphans_are_named_once_for_each_cluster(
         if cluster_id in each.seen
     ] == ["lost-1", "lost-2"]
     assert "&lt;volume&gt; vol-1" in posts[0].seen
+
+
+def test_channel_hears_each_part_of_its_month_once_and_what_follows_at_its_end(
+    notifier: Notifier, slack: Any
+) -> None:
+    for usd in (51.0, 60.0, 96.0, 100.5, 101.0):
+        notifier.refresh([MonthSpent("C0TRAIN", "2026-11", usd, 100.0)])
+
+    half, most, end = (call.arguments for call in slack.of("chat.postMessage"))
+    assert {half["channel"], most["channel"], end["channel"]} == {"C0TRAIN"}
+    spent = "of this channel's budget of $100.00 for 2026-11 is spent:"
+    assert f"50 % {spent} $51.00" in half["text"]
+    assert f"95 % {spent} $96.00" in most["text"]
+    assert "Its runs are stopped" in str(end["blocks"])
+    assert "<@" not in str([half, most, end])

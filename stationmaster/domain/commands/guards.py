@@ -33,14 +33,15 @@ class Quota(Frozen, extra="forbid"):
     def narrowed(self, other: Quota) -> Quota:
         """Return the lower of each of two limits."""
         return Quota(
-            runs=_lower(self.runs, other.runs),
-            gpus=_lower(self.gpus, other.gpus),
-            usd_per_hour=_lower(self.usd_per_hour, other.usd_per_hour),
-            usd_a_month=_lower(self.usd_a_month, other.usd_a_month),
+            runs=lower(self.runs, other.runs),
+            gpus=lower(self.gpus, other.gpus),
+            usd_per_hour=lower(self.usd_per_hour, other.usd_per_hour),
+            usd_a_month=lower(self.usd_a_month, other.usd_a_month),
         )
 
 
-def _lower(one: Number, other: Number) -> Number:
+def lower(one: Number, other: Number) -> Number:
+    """Return the lower of two limits, of which 0 is none."""
     return min(one, other) if one and other else one or other
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from stationmaster.domain.reactions.seen import Spent
+from stationmaster.domain.reactions.seen import MonthSpent, Spent
 from stationmaster.domain.run.aggregate import Run
 
 WARN_AT: Final = (50, 80, 95)
-"""The percentages of a budget that are said in the thread."""
+"""The percentages of a budget that are said in the thread, and in the channel of a month's."""
+ALL: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +32,21 @@ def budget_spent(run: Run, spent: Spent) -> tuple[WarnOfBudget | StopForBudget, 
     budget = run.request.budget_usd
     if budget is None or run.is_ending:
         return ()
-    if spent.usd >= budget:
+    percent = percent_reached(spent.usd, budget)
+    if percent == ALL:
         said = f"its budget of ${budget:,.2f} is used up: it has cost ${spent.usd:,.2f}"
         return (StopForBudget(f"stopped because {said}"),)
-    reached = [each for each in WARN_AT if spent.usd * 100 >= budget * each]
-    if not reached or reached[-1] <= run.budget_percent:
+    return (WarnOfBudget(percent),) if percent > run.budget_percent else ()
+
+
+def month_spent(run: Run, spent: MonthSpent) -> tuple[StopForBudget, ...]:
+    """Stop a run of the channel and the month once the budget of both is used up."""
+    if run.is_ending or percent_reached(spent.usd, spent.budget_usd) < ALL:
         return ()
-    return (WarnOfBudget(reached[-1]),)
+    said = f"the budget of this channel for {spent.month}, ${spent.budget_usd:,.2f}, is used up"
+    return (StopForBudget(f"stopped because {said}: ${spent.usd:,.2f} were spent"),)
+
+
+def percent_reached(usd: float, budget: float) -> int:
+    """Return the last of the percentages that is spent, up to ALL; 0 before the first."""
+    return max((each for each in (*WARN_AT, ALL) if usd * 100 >= budget * each), default=0)

@@ -19,7 +19,12 @@ from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.durations import typed_duration
 from stationmaster.domain.errors import RunStopped, TrainingFailed
 from stationmaster.domain.reactions.backups import LookAtBackup, StartBackup, backup_due
-from stationmaster.domain.reactions.budgets import StopForBudget, WarnOfBudget, budget_spent
+from stationmaster.domain.reactions.budgets import (
+    StopForBudget,
+    WarnOfBudget,
+    budget_spent,
+    month_spent,
+)
 from stationmaster.domain.reactions.ending import (
     ChangePhase,
     LeaveUnsaved,
@@ -46,6 +51,7 @@ from stationmaster.domain.reactions.seen import (
     ClusterSeen,
     ClusterTaken,
     LeaseFound,
+    MonthSpent,
     Queued,
     RelayHeard,
     SilenceExplained,
@@ -110,6 +116,7 @@ Seen = (
     | RelayHeard
     | CapacityLost
     | Spent
+    | MonthSpent
     | SilenceExplained
     | ClusterSeen
     | Queued
@@ -158,6 +165,8 @@ def decide(run: Run, seen: Seen, policy: Policy) -> Reactions:
             return _end_of_wait(run, now, policy) or _watched(run, seen)
         case Spent():
             return budget_spent(run, seen)
+        case MonthSpent():
+            return month_spent(run, seen)
         case CapacityLost(sentence):
             return (EndWait(TrainingFailed, sentence),)
         case SilenceExplained(sentence, succeeded):

@@ -31,6 +31,16 @@ class Spent:
 
 
 @dataclass(frozen=True, slots=True)
+class MonthSpent:
+    """What a channel has asked for in `month` (2026-11) has cost so many dollars of its budget."""
+
+    channel_id: str
+    month: str
+    usd: float
+    budget_usd: float
+
+
+@dataclass(frozen=True, slots=True)
 class CapacityLost:
     """AWS says that nodes or the cluster of the run are deleted; `sentence` names them."""
 

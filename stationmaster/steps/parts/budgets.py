@@ -1,14 +1,23 @@
-"""Compares what a run has cost with its budget: at its relay's heartbeats, and by the reaper."""
+"""Compares what was spent with budgets: of a run at its relay's heartbeats and by the reaper, of a
+channel and a month every minute, by the notifier.
+"""
 
 from __future__ import annotations
 
-from stationmaster.domain.reactions.budgets import StopForBudget, WarnOfBudget
+from collections import defaultdict
+
+from stationmaster.cluster_upkeep import follow_up
+from stationmaster.domain.cluster.aggregate import Cluster
+from stationmaster.domain.cluster.events import KeepExtended
+from stationmaster.domain.ids import ClusterId, RunId
+from stationmaster.domain.reactions.budgets import ALL, StopForBudget, WarnOfBudget, percent_reached
 from stationmaster.domain.reactions.run import POLICY, decide
-from stationmaster.domain.reactions.seen import Spent
+from stationmaster.domain.reactions.seen import MonthSpent, Spent
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import BudgetReached, StopRequested
-from stationmaster.domain.run.view import RunView
+from stationmaster.domain.run.view import RunView, channel_of
 from stationmaster.services import Services
+from stationmaster.spending import month_budgets, month_of
 from stationmaster.waiting import settle_wait
 
 
@@ -25,8 +34,64 @@ def look_at_budget(services: Services, run: Run) -> bool:
             reached = BudgetReached(**stamp, percent=reaction.percent, spent_usd=spent.usd)
             services.runs.record(run.run_id, [reached])
         elif isinstance(reaction, StopForBudget):
-            stamp = services.run_stamp(run.run_id, "stop", "budget")
-            stop = StopRequested(**stamp, user_id="", why=reaction.why)
-            stopped = services.runs.record(run.run_id, [stop])
-            settle_wait(services, run.run_id, decide(stopped, stop, POLICY))
+            _stop(services, run, reaction)
     return bool(reactions)
+
+
+def look_at_months(services: Services) -> list[MonthSpent]:
+    """Stop what has used up the budget of its channel and month.
+
+    A month is that in which something was asked for, so what goes on in the next one counts to it.
+
+    Returns:
+        What was spent of each budget of which a percentage is reached that is said.
+    """
+    runs, clusters = services.runs.list_open(), services.cluster_states.list_open()
+    channels: defaultdict[str, set[str]] = defaultdict(set)
+    subjects: list[Run | Cluster] = [*runs, *clusters]
+    for subject in subjects:
+        if channel_id := channel_of(subject):
+            channels[f"{subject.requested_at:%Y-%m}"].add(channel_id)
+    budgets = month_budgets(services, set().union(*channels.values()))
+    reached = []
+    for month, there in channels.items():
+        limited = {each for each in there if budgets[each]}
+        if not limited:
+            continue
+        bill = month_of(services, month, channels=limited, runs=runs, kept=clusters, is_whole=True)
+        for channel_id in limited:
+            here = [each for each in bill.spent if each.channel_id == channel_id]
+            usd, budget = sum(each.usd for each in here), budgets[channel_id]
+            spent = MonthSpent(channel_id, month, usd, budget)
+            percent = percent_reached(usd, budget)
+            reached += [spent] if percent else []
+            for each in here if percent == ALL else ():
+                if each.is_run and each.is_open:
+                    _stop_run(services, RunId(each.id), spent)
+                elif each.is_open:
+                    _let_go(services, ClusterId(each.id))
+    return reached
+
+
+def _stop_run(services: Services, run_id: RunId, spent: MonthSpent) -> None:
+    run = services.runs.load(run_id)
+    for reaction in decide(run, spent, POLICY):
+        if isinstance(reaction, StopForBudget):
+            _stop(services, run, reaction)
+
+
+def _stop(services: Services, run: Run, reaction: StopForBudget) -> None:
+    stamp = services.run_stamp(run.run_id, "stop", "budget")
+    stop = StopRequested(**stamp, user_id="", why=reaction.why)
+    stopped = services.runs.record(run.run_id, [stop])
+    settle_wait(services, run.run_id, decide(stopped, stop, POLICY))
+
+
+def _let_go(services: Services, cluster_id: ClusterId) -> None:
+    """Keep a cluster no longer; it goes once no run uses it."""
+    now, cluster = services.now(), services.cluster_states.load(cluster_id)
+    if cluster.is_going_away or cluster.keep_until is None or cluster.keep_until <= now:
+        return
+    stamp = services.cluster_stamp(cluster_id, "extended", cluster.keep_until, "budget")
+    ended = KeepExtended(**stamp, keep_until=now, user_id="")
+    follow_up(services, services.cluster_states.record(cluster_id, [ended]))
