@@ -40,6 +40,13 @@ if rank == 0:
     (output / "secret").symlink_to("/etc/hostname")
     (output / "dataset").write_text(os.environ.get("STATIONMASTER_DATASET", "none"))
     print(f"Epoch {epochs} | Training snapshot saved at {output}/snapshot.pt", flush=True)
-# gloo aborts a rank whose peer is gone, and a worker that has ended well never comes back.
-dist.barrier()
+# gloo aborts a rank that still reads from a peer that has left, and a worker that has ended well
+# never comes back. So rank 1 leaves once rank 0 is past the last exchange, and rank 0 after that.
+store = dist.distributed_c10d._get_default_store()
+if rank == 0:
+    store.set("past", "rank 0")
+    store.wait(["leaves"])
+else:
+    store.wait(["past"])
+    store.set("leaves", "rank 1")
 dist.destroy_process_group()

@@ -34,7 +34,18 @@ def main(shape: str, directory: str) -> None:
             print(LINES[shape].format(step=step, loss=4.0 - step / 2), flush=True)  # noqa: T201
     if dist.get_rank() == 0:
         Path(directory, "model").write_text(shape)
+    _leave(dist.distributed_c10d._get_default_store())
     dist.destroy_process_group()
+
+
+def _leave(store: dist.Store) -> None:
+    """Let rank 1 leave once rank 0 is past the last exchange, which gloo would abort otherwise."""
+    if dist.get_rank() == 0:
+        store.set("past", "rank 0")
+        store.wait(["leaves"])
+    else:
+        store.wait(["past"])
+        store.set("leaves", "rank 1")
 
 
 if __name__ == "__main__":
