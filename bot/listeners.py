@@ -212,6 +212,11 @@ def _answer(
     match command:
         case requests.StopRun():
             return _stop(services, command, who)
+        case requests.StudyRuns():
+            begun = commands.request_study(
+                services, command, who, request_id=request_id, announce=announcer.announce_run
+            )
+            return answers.study_requested(begun)
         case StartRun():
             return started(services, announcer, command, who, request_id=request_id)
         case _:

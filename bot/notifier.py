@@ -35,6 +35,7 @@ from bot.operations import post_budgets, post_orphans, post_what_was_set_aside
 from bot.outbox import Mark, Outbox
 from bot.pace import RESERVED, Pace
 from bot.stream import StreamBatch
+from bot.study import post_study
 from bot.subjects import RunSubject, Subject
 from bot.thread_posts import ThreadPosts, is_receipt_due
 from stationmaster.aws.delivery_store import Delivery, Owner
@@ -221,6 +222,8 @@ class Notifier:
         if run is not None and run.phase.is_terminal and not delivery.chart_posted:
             delivery = self._post_chart(run, delivery)
         if is_receipt_due(subject, delivery):
+            if run is not None and run.request.study and run.phase.is_terminal:
+                post_study(self._services, self._outbox, self._pace, run, delivery.channel_id)
             self._thread.post_receipt(news, delivery)
 
     def _take_back_start(self, subject: Subject, *, refusal: str = "") -> Subject:

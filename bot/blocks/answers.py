@@ -35,6 +35,7 @@ from stationmaster.domain.run.view import RunView
 from stationmaster.domain.sizes import counted
 
 if TYPE_CHECKING:
+    from stationmaster.commands.studying import Begun
     from stationmaster.preflight.findings import Finding
 
 _MAX_BLOCKS: Final = 48
@@ -241,6 +242,28 @@ def run_requested(run: Run, plan: Plan, *, created: bool) -> Content:
         lines = "\n".join(f"\u26a0\ufe0f {md.escape(note, 400)}" for note in notes[:4])
         blocks.insert(1, section(lines))
     return Content(text=f"run {md.escape(run.run_id, 120)} {verb}", blocks=blocks)
+
+
+def study_requested(begun: Begun) -> Content:
+    """Answer a study: the runs in their order, and what follows."""
+    verb = "are on their way" if begun.created else "were requested a moment ago; nothing is new"
+    title = f"{md.DONE} *{counted(len(begun.runs), 'run')} of a study* {verb}"
+    lines = [
+        f"{md.code(run.run_id, 120)} {md.DOT} {counted(run.request.nodes, 'node')} {md.DOT} "
+        f"{md.escape(run.request.title, 100)} {md.DOT} about {words.planned_cost(run)}"
+        for run in begun.runs
+    ]
+    blocks = [
+        section("\n".join([title, *lines])),
+        context(
+            "One after another, each with the cluster for itself; with the last comes a table of "
+            "what they have measured. `/train stop RUN` ends one, and the others go on."
+        ),
+    ]
+    if begun.refused:
+        why = md.escape(begun.refused, 600)
+        blocks.insert(1, section(f"{md.WARNING} The next was not started: {why}"))
+    return Content(text=f"{len(begun.runs)} runs of a study {verb}", blocks=blocks)
 
 
 def _what_follows(run: Run) -> str:

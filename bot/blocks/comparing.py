@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Final, TypeVar
 
 from bot.blocks import mrkdwn as md
 from bot.blocks import words
@@ -15,6 +15,7 @@ from stationmaster.commands.comparing import Comparison
 from stationmaster.domain.audit import Entry
 from stationmaster.domain.run.view import RunView
 from stationmaster.domain.sizes import counted
+from stationmaster.domain.studying import Measured, Study, study_of
 from stationmaster.spending import Bill, Spent
 
 # A section takes 3,000 characters, of which escapes may need some.
@@ -28,15 +29,20 @@ _MOST_ITEMS: Final = 10
 _DIGEST: Final = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{20,}\b")
 
 
+_Figure = TypeVar("_Figure")
+
+
 def letters(runs: Sequence[object]) -> list[str]:
     """Return what the runs are called in a comparison: A, B, C."""
     return [chr(ord("A") + place) for place in range(len(runs))]
 
 
-def runs_compared(compared: Comparison, *, has_picture: bool, now: datetime) -> Content:
+def runs_compared(
+    compared: Comparison, *, has_picture: bool, now: datetime, title: str = "Compared"
+) -> Content:
     """Show what differs and what came out, a column for each run."""
     views = compared.runs
-    blocks: list[Block] = [header(f"Compared: {len(views)} runs"), section(_legend(views))]
+    blocks: list[Block] = [header(f"{title}: {len(views)} runs"), section(_legend(views))]
     if compared.differs:
         table, left = _table(letters(views), compared.differs)
         blocks.append(section(f"*What differs*\n{table}"))
@@ -44,7 +50,11 @@ def runs_compared(compared: Comparison, *, has_picture: bool, now: datetime) -> 
             blocks.append(context(f"and {left} more keys; `/train diff RUN RUN` shows them"))
     else:
         blocks.append(section("*What differs*\nNothing in what was asked for."))
-    came_out = [_outcome(view, now=now) for view in views]
+    study = study_of([view.run for view in views])
+    came_out = [
+        _outcome(view, now=now) | _speeds(each, study)
+        for view, each in zip(views, study.runs, strict=True)
+    ]
     rows = [(name, tuple(each[name] for each in came_out)) for name in came_out[0]]
     table, _ = _table(letters(views), rows)
     blocks.append(section(f"*What came out*\n{table}"))
@@ -69,14 +79,33 @@ def _legend(views: Sequence[RunView]) -> str:
 
 def _outcome(view: RunView, *, now: datetime) -> dict[str, str]:
     run, last = view.run, view.run.progress
-    speed = last.tokens_per_s if last is not None else None
     return {
         "final loss": md.loss(last.loss_nats) if last is not None and last.has_loss else "-",
         "steps": f"{last.step:,}" if last is not None else "-",
-        "tokens/s": md.count(speed) if speed else "-",
         "cost": md.money(view.cost_usd(now)) + (" emulated" if run.emulated_speed else ""),
         "duration": md.duration((run.ended_at or now) - run.requested_at),
     }
+
+
+def _speeds(measured: Measured, study: Study) -> dict[str, str]:
+    """Write what a run has measured; what differs in no run's nodes is not set against them."""
+    of_linear, unit = measured.of_linear, "samples" if measured.tokens_per_s is None else "tokens"
+    rows = {
+        "samples/s": _figure(measured.samples_per_s, md.count),
+        "tokens/s": _figure(measured.tokens_per_s, md.count),
+    }
+    if len({each.nodes for each in study.runs}) > 1:
+        rows |= {"nodes": str(measured.nodes), "of linear": _figure(of_linear, "{:.0%}".format)}
+    rows["cost of a million"] = f"{_figure(measured.usd_per_million, md.money)} ({unit})"
+    if study.target_loss is not None:
+        name = f"loss {study.target_loss:.3f}"
+        rows[f"time to {name}"] = _figure(measured.target, md.duration)
+        rows[f"cost to {name}"] = _figure(measured.target_usd, md.money)
+    return rows
+
+
+def _figure(value: _Figure | None, write: Callable[[_Figure], str]) -> str:
+    return "-" if value is None else write(value)
 
 
 def _table(names: Sequence[str], rows: Iterable[tuple[str, tuple[str, ...]]]) -> tuple[str, int]:

@@ -34,3 +34,4 @@ from stationmaster.commands.runs import (
     save_again,
     stop_run,
 )
+from stationmaster.commands.studying import request_study

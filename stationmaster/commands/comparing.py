@@ -45,6 +45,11 @@ def compare_runs(services: Services, labels: Sequence[str], *, channel_id: str) 
                 "another one",
                 suggestion="/train list",
             )
+    return compare(views)
+
+
+def compare(views: Sequence[RunView]) -> Comparison:
+    """Compare what runs were asked for."""
     facts = [facts_of(view.run.request, view.run.placement) for view in views]
     return Comparison(tuple(views), tuple(differences(facts)))
 

@@ -174,6 +174,7 @@ def request_run(
     *,
     request_id: str,
     announce: Announce | None = None,
+    study: tuple[RunId, ...] = (),
 ) -> tuple[Run, bool]:
     """Write the run and start its workflow; both once for each request.
 
@@ -183,6 +184,7 @@ def request_run(
         announce: posts the run's card where the run is to be followed, before anything is written
             or started. When it raises, nothing is started. Where the card has to wait, the notifier
             posts it and starts the run; without `announce` it only posts it.
+        study: the runs of the study that it is one of.
 
     Returns:
         The run, and whether this call created it.
@@ -195,7 +197,7 @@ def request_run(
     """
     run_id = new_run_id(start.recipe, dedup_key=f"{who.team_id}/{request_id}")
     with acting(services, who, rules.START, about=run_id):
-        run, created = _request(services, start, who, run_id, announce)
+        run, created = _request(services, start, who, run_id, announce, study)
     learn(run_id=run.run_id)
     # Also for a run that exists: an earlier delivery may have ended between the two.
     if not run.awaits_card and not run.awaits_approval:
@@ -204,7 +206,12 @@ def request_run(
 
 
 def _request(
-    services: Services, start: StartRun, who: Actor, run_id: RunId, announce: Announce | None
+    services: Services,
+    start: StartRun,
+    who: Actor,
+    run_id: RunId,
+    announce: Announce | None,
+    study: tuple[RunId, ...],
 ) -> tuple[Run, bool]:
     _check_data(services, start, channel_id=who.channel_id)
     _check_push(services, start)
@@ -222,6 +229,7 @@ def _request(
             team_id=who.team_id,
             channel_id=who.channel_id,
             user_id=who.user_id,
+            study=study,
         ),
         price_per_hour_usd=plan.price_per_hour_usd,
         estimated_cost_usd=plan.estimated_cost_usd,

@@ -90,6 +90,7 @@ def _ask_for_nodes(services: Services, run: Run, attempt: Attempt) -> Cluster:
         nodes=needed.nodes,
         min_nodes=run.request.min_nodes,
         keep_s=run.request.keep_s,
+        alone=run.request.alone,
     )
     if cluster is None and run.request.cluster_id is None:
         cluster, _ = services.cluster_states.create(_own_cluster(services, run, needed), wanted)

@@ -16,6 +16,8 @@ from stationmaster import spending
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run import events as ev
+from stationmaster.domain.run.attempts import attempt_id
+from stationmaster.domain.run.request import Placement
 from stationmaster.services import Services
 from stationmaster.settings import Settings
 from tests.support.artifacts_world import BUCKET, save_run
@@ -121,6 +123,58 @@ def test_runs_without_two_steps_have_no_picture_and_one_run_is_not_compared_with
     same = seen(person.type("compare books-v1 tiny-llama-0000aaaa"))
     assert "books-v1 and tiny-llama-0000aaaa are one run" in same
     assert "no run is called" in seen(person.type("compare books-v1 nothing"))
+
+
+def test_study_is_a_run_for_each_value_however_often_it_is_delivered(
+    person: Person, services: Services, slack: RecordingSlack, cluster: ClusterStory
+) -> None:
+    cluster.become_ready()
+
+    said = seen(person.type("study tiny-llama on=team-a nodes=1,4 steps=9", trigger_id="typed"))
+    person.type("study tiny-llama on=team-a nodes=1,4 steps=9", trigger_id="typed")
+
+    runs = sorted(services.runs.list_recent(), key=lambda run: run.request.nodes)
+    assert "2 runs of a study" in said
+    assert [(run.request.nodes, run.request.alone) for run in runs] == [(1, True), (4, True)]
+    assert all(set(run.request.study) == {each.run_id for each in runs} for run in runs)
+    assert len(slack.cards) == 2
+
+
+def test_table_of_a_study_comes_once_when_the_last_of_its_runs_has_ended(
+    services: Services, clock: Clock, slack: RecordingSlack, tells
+) -> None:
+    nodes_of = {"tiny-llama-0000aaaa": 1, "tiny-llama-0000bbbb": 4}
+    study = (*nodes_of, "tiny-llama-refused0")
+    stories = [Story(services, clock, run_id=run_id) for run_id in nodes_of]
+    for story, nodes in zip(stories, nodes_of.values(), strict=True):
+        story.begin(study=study, nodes=nodes, command="")
+        story.reach_running()
+    for story, nodes in zip(stories, nodes_of.values(), strict=True):
+        assert not [post for post in slack.of("chat.postMessage") if "Study" in post.seen]
+        placement = Placement(nodes=nodes, instance_type="m5.2xlarge")
+        story.happen(
+            ev.AttemptStarted,
+            attempt_id=attempt_id(story.run_id, 2),
+            cluster_id=story.run_id,
+            placement=placement,
+            job=story.run_id,
+            rendezvous_id=story.run_id,
+        )
+        for step in range(4):
+            figures = {"loss_nats": 8.0 - step, "samples_per_s": 100.0 * nodes**0.5}
+            story.happen(ev.ProgressReported, seq=step, step=step, total_steps=9, **figures)
+        story.phases(ev.RunPhase.SAVING, ev.RunPhase.SUCCEEDED)
+        story.tear_down()
+        story.happen(cl.TeardownCompleted, cost_usd=0.5)
+        for _ in range(3):
+            clock.advance(60)
+            tells()
+
+    (table,) = [post for post in slack.of("chat.postMessage") if "Study: 2 runs" in post.seen]
+    assert "of linear" in table.seen
+    assert "100%" in table.seen
+    assert "50%" in table.seen
+    assert Image.open(io.BytesIO(slack.uploads[-1])).size == (1200, 600)
 
 
 def test_diff_reads_what_was_saved_and_names_versions_that_are_known_to_be_bad(

@@ -11,6 +11,7 @@ from PIL import Image, ImageChops
 from stationmaster.charts.busbw import busbw_chart, limit_levels
 from stationmaster.charts.canvas import HEIGHT, WIDTH
 from stationmaster.charts.loss import CurveOf, loss_chart, losses_chart
+from stationmaster.charts.scaling import scaling_chart
 
 BLUE, RED, AMBER, GREEN = (18, 100, 163), (192, 57, 43), (199, 119, 0), (43, 138, 62)
 GIB = 1 << 30
@@ -63,6 +64,18 @@ def test_curve_crosses_the_plane_and_rises():
     assert min(rows(image, BLUE, (88, 130, 200, 535))) > max(
         rows(image, BLUE, (950, 130, 970, 535))
     )
+
+
+def test_speed_below_linear_scaling_is_below_the_dashed_line():
+    points = [("A", 1, 100.0), ("B", 2, 190.0), ("C", 4, 200.0)]
+
+    image = opened(scaling_chart(points, title="samples"))
+
+    right = (950, 100, 1100, 535)
+    assert image.size == (WIDTH, HEIGHT)
+    assert min(rows(image, (97, 96, 97), right)) < min(rows(image, BLUE, right)) - 100
+    with pytest.raises(ValueError, match="2 numbers of nodes, got 2 only"):
+        scaling_chart([("A", 2, 1.0), ("B", 2, 2.0)], title="")
 
 
 def test_limits_lie_across_the_plane_in_their_order():

@@ -44,10 +44,11 @@ def wants(
     at_least: int | None = None,
     keep_s: int = 0,
     at: datetime = START,
+    alone: bool = False,
 ) -> ClusterEvent:
     return event(
         ev.LeaseRequested, event_id=f"wants-{run_id}", run_id=run_id, nodes=nodes,
-        min_nodes=at_least, keep_s=keep_s, at=at,
+        min_nodes=at_least, keep_s=keep_s, at=at, alone=alone,
     )  # fmt: skip
 
 
@@ -96,6 +97,16 @@ def test_request_that_is_repeated_keeps_its_place_and_its_lease():
     again = walk(crowded, wants(B, 1), wants(A, 4))
 
     assert (held(again), queued(again)) == ({A: 4}, [B, C])
+
+
+def test_run_that_trains_alone_waits_for_all_and_all_wait_for_it():
+    shared = walk(ready(), wants(A, 1), wants(B, 1, alone=True), wants(C, 1))
+    assert (held(shared), queued(shared)) == ({A: 1}, [B, C])
+
+    alone = walk(shared, leaves(A))
+
+    assert (held(alone), queued(alone)) == ({B: 1}, [C])
+    assert held(walk(alone, leaves(B))) == {C: 1}
 
 
 @pytest.mark.parametrize(("others", "gets"), [(0, 4), (1, 3), (2, 2), (3, 0)])

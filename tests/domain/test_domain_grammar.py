@@ -45,6 +45,7 @@ from stationmaster.domain.keys.names import (
 from stationmaster.domain.keys.registry import Options
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from tests.support.plans import make_plan
+from tests.support.typed import finding, kept
 
 
 def start(recipe, *, overrides=None, **options):
@@ -324,7 +325,7 @@ def test_example_of_each_subcommand_is_read_as_that_subcommand(row):
             parse_command(row.example, find_saved=find_saved, find_asked=find_saved)
         assert asked == ["last"]
         return
-    read = parse_command(row.example)
+    read = parse_command(row.example, find_cluster=finding(kept()))
 
     assert type(read) is (StartRun if row is START else row.make)
 

@@ -118,6 +118,8 @@ class LeaseRequested(_Event):
     """The least number that is enough, where fewer than `nodes` are; otherwise None."""
     keep_s: int = 0
     """For how many seconds after the run the cluster is kept."""
+    alone: bool = False
+    """Whether it waits until no other run has a node, and lets nobody train beside it."""
 
     @property
     def least_nodes(self) -> int:
@@ -132,6 +134,7 @@ class LeaseGranted(_Event):
     run_id: RunId
     nodes: int
     keep_s: int = 0
+    alone: bool = False
 
 
 class LeaseReleased(_Event):

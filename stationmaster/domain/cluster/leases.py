@@ -23,6 +23,8 @@ class Lease(Frozen):
     nodes: int
     keep_s: int = 0
     """For how many seconds after the run the cluster is kept."""
+    alone: bool = False
+    """Whether nobody else gets a node as long as it holds."""
     granted_at: datetime
     released_at: datetime | None = None
 
@@ -35,6 +37,7 @@ class Waiting(Frozen):
     min_nodes: int | None = None
     """The least number that is enough, where fewer than `nodes` are; otherwise None."""
     keep_s: int = 0
+    alone: bool = False
     since: datetime
 
     @property

@@ -31,6 +31,7 @@ from stationmaster.domain.commands.requests import (
     ShowHelp,
     ShowLogs,
     StopRun,
+    StudyRuns,
 )
 from stationmaster.domain.commands.resuming import continued_words, repeated_words
 from stationmaster.domain.commands.run_words import (
@@ -39,6 +40,7 @@ from stationmaster.domain.commands.run_words import (
     read_cost,
     read_logs,
     read_runs,
+    read_study,
 )
 from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.commands.table import (
@@ -144,6 +146,8 @@ def _read_arguments(row: Subcommand, word: str, rest: list[str], ask: Questions)
             return make(_parse_start(rest, prefix=prefix, ask=ask))
         case Takes.STARTS:
             return make(_parse_starts(rest, prefix=prefix, ask=ask))
+        case Takes.STUDY:
+            return _parse_study(rest, ask=ask)
         case Takes.RESUMPTION:
             return make(_parse_resume(rest, ask=ask))
         case Takes.REPETITION:
@@ -307,6 +311,16 @@ def _parse_starts(words: list[str], *, prefix: str, ask: Questions) -> tuple[Sta
             starts.append([])
         starts[-1].append(word)
     return tuple(_parse_start(each, prefix=prefix, ask=ask) for each in starts)
+
+
+def _parse_study(words: list[str], *, ask: Questions) -> StudyRuns:
+    """Read the starts of a study: each waits until it has the cluster for itself."""
+    runs = read_study(words)
+    try:
+        return StudyRuns(tuple(_parse_start(each, prefix="", ask=ask) for each in runs))
+    except UserError as error:
+        error.suggestion = None  # it would be one run
+        raise
 
 
 def _parse_resume(words: list[str], *, ask: Questions) -> StartRun:

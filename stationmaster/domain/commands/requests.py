@@ -105,6 +105,13 @@ class StopRun(OfRun):
 
 
 @dataclass(frozen=True)
+class StudyRuns:
+    """Start several runs of one recipe, one after another on one kept cluster."""
+
+    starts: tuple[StartRun, ...]
+
+
+@dataclass(frozen=True)
 class CreateCluster:
     """Make a cluster that stays for `ttl_s` seconds, whether runs use it or not."""
 
@@ -178,4 +185,4 @@ Look = (
     | ShowAudit
 )
 """Of runs and of what can be trained; it changes nothing."""
-Command = Look | StartRun | StopRun | ClusterCommand
+Command = Look | StartRun | StudyRuns | StopRun | ClusterCommand

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import product
 from typing import Final
 
 from stationmaster.domain.commands.parameters import shorten
@@ -64,6 +65,35 @@ def read_runs(words: Sequence[str], name: str, *, most: int = 2) -> tuple[str, .
     raise BadCommand(
         f"/train {name} takes {how_many}, by id or name, got {got}", suggestion="/train list"
     )
+
+
+def read_study(words: Sequence[str]) -> list[list[str]]:
+    """Read a recipe and keys with one or several values: the words of each run, in their order.
+
+    The last key changes fastest. A command may have commas of its own.
+
+    Raises:
+        BadCommand: it names no cluster, or is of too few or too many runs.
+    """
+    if not any(word.startswith("on=") for word in words):
+        raise BadCommand(
+            "/train study RECIPE on=CLUSTER key=A,B needs a kept cluster, with nodes for the "
+            "largest of its runs; /train cluster create NAME makes one",
+            suggestion="/train cluster list",
+        )
+    choices = [
+        [word] if key == "command" or not value else [f"{key}={each}" for each in value.split(",")]
+        for word in (*words, "alone=true")
+        for key, _, value in [word.partition("=")]
+    ]
+    runs = [list(each) for each in product(*choices)]
+    if not 2 <= len(runs) <= MOST_COMPARED:
+        raise BadCommand(
+            f"/train study takes a recipe and keys with several values, two to {MOST_COMPARED} "
+            f'runs in all, got {len(runs)} of "{shorten(" ".join(words))}"',
+            suggestion="/train help",
+        )
+    return runs
 
 
 def read_cost(words: Sequence[str]) -> tuple[str, str]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
+from stationmaster.domain.ids import RunId
 from stationmaster.domain.keys.machines import INSTANCE, NODES
 from stationmaster.domain.keys.registry import Options, typed_options
 from stationmaster.domain.planning.plan import Plan
@@ -51,7 +52,13 @@ class StartRun:
         )
 
     def requested(
-        self, *, command: str, team_id: str, channel_id: str, user_id: str
+        self,
+        *,
+        command: str,
+        team_id: str,
+        channel_id: str,
+        user_id: str,
+        study: tuple[RunId, ...] = (),
     ) -> TrainingRequest:
         """Make the request that is stored, with what the plan has decided."""
         plan, options = self.plan, self.options
@@ -72,6 +79,7 @@ class StartRun:
             recipe=self.recipe,
             overrides=self.overrides | plan.settled_keys,
             link_reason=plan.data.why if plan.data is not None and plan.data.linked else "",
+            study=study,
             model=self.model,
             command=command,
             team_id=team_id,

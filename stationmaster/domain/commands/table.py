@@ -32,6 +32,7 @@ from stationmaster.domain.commands.requests import (
     ShowRecipes,
     ShowStatus,
     StopRun,
+    StudyRuns,
     ValidateCluster,
 )
 
@@ -72,6 +73,8 @@ class Takes(Enum):
     """Any number of starts; none is the deployment alone."""
     RESUMPTION = "RUN|last [steps=+N] [key=value ...]"
     REPETITION = "RUN|last [key=value ...]"
+    STUDY = "RECIPE on=CLUSTER key=A,B[,C ...] [key=value ...]"
+    """Of two to six runs in all."""
     RUNS = "RUN RUN [RUN ...]"
     PAIR = "RUN RUN"
     COST = "[@PERSON] [YYYY-MM]"
@@ -287,6 +290,15 @@ SUBCOMMANDS: Final[Mapping[str, Subcommand]] = {
             changes=True,
         ),
         Subcommand(
+            "study",
+            Takes.STUDY,
+            StudyRuns,
+            "the values of a key one after another on a kept cluster: a run each, then a table",
+            ("benchmark", "scaling", "sweep"),
+            more="tiny-llama on=team-a nodes=1,2,4 steps=50",
+            changes=True,
+        ),
+        Subcommand(
             "compare",
             Takes.RUNS,
             CompareRuns,
@@ -350,7 +362,6 @@ PLANNED: Final[Mapping[str, PlannedSubcommand]] = {
             "/train cluster resize changes those of a kept cluster",
             meanings=("resize", "grow", "shrink"),
         ),
-        PlannedSubcommand("study", "one command starts one run"),
     )
 }
 

@@ -1,4 +1,4 @@
-"""`on=CLUSTER` and `keep=`: on which kept cluster a run trains, and how long its own one stays."""
+"""`on=`, `alone=` and `keep=`: on which kept cluster a run trains, and how long one stays."""
 
 from __future__ import annotations
 
@@ -39,6 +39,14 @@ _KEEP: Final = Key(
     usual=lambda value, *_: nearest_duration(value) or _USUAL_KEEP,
     typed=lambda options: typed_duration(options.keep_s) if options.keep_s else "",
 )
+_YES_OR_NO: Final = {"true": True, "false": False}
+_ALONE: Final = Key(
+    name="alone",
+    help="true: on a kept cluster, no other run trains beside it; what measures speeds needs that",
+    meanings=("exclusive", "isolated"),
+    choices=tuple(_YES_OR_NO),
+    typed=lambda options: "true" if options.alone else "",
+)
 
 
 class Option(Part):
@@ -50,12 +58,17 @@ class Option(Part):
     """The cluster to run on; None for one of its own, which is made for it."""
     keep_s: int = 0
     """For how many seconds after the run its cluster is kept for the next one."""
+    alone: bool = False
+    """Whether no other run may train on its cluster at the same time."""
 
 
 def read(typed: Typed) -> Option:
     """Read both, and find the cluster."""
-    on, keep = typed.get(ON), typed.get(_KEEP)
+    on, keep, alone = typed.get(ON), typed.get(_KEEP), typed.get(_ALONE) or "false"
+    if alone not in _YES_OR_NO:
+        raise BadParameter(f"alone={alone[:80]} is not accepted: expected true or false")
     return Option(
+        alone=_YES_OR_NO[alone],
         keep_s=0 if keep is None else duration_of(_KEEP.name, keep),
         on=on,
         cluster_id=typed.ask.find_cluster(on).cluster_id if on is not None else None,
@@ -92,6 +105,8 @@ def refuse(start: Start) -> None:
     """Refuse other machines than the cluster has, and a run where as many wait as may wait."""
     cluster, typed = cluster_of(start), start.part(machines.Option)
     if cluster is None:
+        if start.part(Option).alone:
+            raise BadParameter("alone=true is of a kept cluster: add on=CLUSTER, or leave it out")
         return
     of_cluster, has = cluster.spec.instance_type, cluster.spec.nodes
     if typed.instance_type not in (None, of_cluster):
@@ -138,4 +153,4 @@ def waiting_notes(cluster: Cluster, nodes: int) -> Iterable[str]:
         )
 
 
-FAMILY: Final = Family(keys=(ON, _KEEP), read=read, refuse=refuse, note=note)
+FAMILY: Final = Family(keys=(ON, _ALONE, _KEEP), read=read, refuse=refuse, note=note)

@@ -120,6 +120,7 @@ class GrantLease:
             run_id=run_id,
             nodes=self.nodes,
             keep_s=self.waiting.keep_s,
+            alone=self.waiting.alone,
         )
 
 
@@ -286,6 +287,9 @@ def _grant(cluster: Cluster) -> Reactions:
         return ()
     first = cluster.queue[0]
     if cluster.spec.min_nodes is not None and first.run_id != cluster.run_id:
+        return ()
+    held = [lease for lease in cluster.leases.values() if lease.released_at is None]
+    if (held and first.alone) or any(lease.alone for lease in held):
         return ()
     nodes = first.nodes_of(cluster.free_nodes)
     return (GrantLease(first, nodes),) if nodes else ()

@@ -38,6 +38,8 @@ class TrainingRequest(Options):
     overrides: dict[str, str] = Field(default_factory=dict)
     link_reason: str = ""
     """Why the plan links its data to the file system; "" where it is copied."""
+    study: tuple[RunId, ...] = ()
+    """The runs of the study that it is one of, itself among them; at most MOST_COMPARED."""
     model: LanguageModel | None = None
     """What the Hugging Face hub said of hf:ORG/MODEL when it was typed; nothing asks it again."""
     command: str

@@ -35,7 +35,7 @@ WORDS = (
     "nodes=1:2 preset=smoke",
     f"instance=m5.2xlarge capacity=odcr:{RESERVATION}",
     "capacity=spot keep=2h validate=full",
-    "on=team-a queue=night priority_class=high host_network=true nccl_debug=INFO",
+    "on=team-a alone=true queue=night priority_class=high host_network=true nccl_debug=INFO",
     f"cluster=eks:theirs file_system={FILE_SYSTEM}",
     "file_system=4800 file_system_type=scratch-200",
     f"resume_from={RUN}@60 backup_every=45m schedule=constant steps=80",

@@ -1,0 +1,84 @@
+"""Studies: what is typed becomes a run each, and what they measured is set against one another."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from stationmaster.domain.commands.grammar import parse_command
+from stationmaster.domain.commands.requests import StudyRuns
+from stationmaster.domain.errors import UserError
+from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.speeds import Speeds
+from stationmaster.domain.studying import study_of
+from tests.support.factories import make_request, make_run
+from tests.support.typed import finding, kept
+
+
+def test_each_value_of_each_key_is_a_run_that_has_the_cluster_for_itself():
+    study = parse_command(
+        "study tiny-llama on=team-a nodes=1,2 seed=1,2 steps=9", find_cluster=finding(kept())
+    )
+
+    assert isinstance(study, StudyRuns)
+    runs = [(each.options.nodes, each.overrides["seed"]) for each in study.starts]
+    assert runs == [(1, "1"), (1, "2"), (2, "1"), (2, "2")]
+    assert all(each.options.alone and each.overrides["steps"] == "9" for each in study.starts)
+
+
+@pytest.mark.parametrize(
+    ("typed", "says"),
+    [
+        ("", "needs a kept cluster"),
+        ("tiny-llama nodes=1,2", "needs a kept cluster"),
+        ("tiny-llama on=team-a nodes=1", "two to 6 runs in all, got 1 of"),
+        ("tiny-llama on=team-a nodes=1,2 seed=1,2,3,4", "two to 6 runs in all, got 8 of"),
+        (
+            "tiny-llama on=team-a nodes=1,5",
+            "nodes=5 is more than cluster team-a has: 4; use 1 to 4$",
+        ),
+        ("tiny-llama on=team-a nodes=1,", "nodes= has no value"),
+    ],
+)
+def test_study_that_cannot_be_run_is_refused_in_a_sentence(typed: str, says: str):
+    with pytest.raises(UserError, match=says):
+        parse_command(f"study {typed}", find_cluster=finding(kept()))
+
+
+def ran(nodes: int, samples_per_s: float | None, losses: list[float]) -> Run:
+    speeds = () if samples_per_s is None else (samples_per_s, samples_per_s, 9999.0)
+    request = make_request(nodes=nodes, overrides={"global_batch_size": "8"})
+    return make_run().model_copy(
+        update={
+            "request": request,
+            "attempts": [],
+            "speeds": Speeds(samples_per_s=speeds),
+            "loss_points": list(enumerate(losses, start=1)),
+            "price_per_hour_usd": 36.0 * nodes,
+        }
+    )
+
+
+def test_speeds_are_set_against_linear_scaling_and_costs_against_one_loss():
+    study = study_of([ran(1, 10.0, [5, 4, 3, 2]), ran(4, 30.0, [5, 2.5]), ran(2, 15.0, [3.0, 2])])
+
+    one, four, two = study.runs
+    assert [each.of_linear for each in study.runs] == [1.0, 0.75, 0.75]
+    assert study.target_loss == 2.5
+    # Step 4 of 8 samples at 10 a second; 0.01 USD a second.
+    assert (one.target, one.target_usd) == (timedelta(seconds=3.2), pytest.approx(0.032))
+    assert four.target == timedelta(seconds=2 * 8 / 30)
+    tokens = 10.0 * make_request().resolved.training.sequence_length
+    assert one.tokens_per_s == tokens
+    assert one.usd_per_million == pytest.approx(0.01 / tokens * 1e6)
+    assert two.samples_per_s == 15.0
+
+
+def test_run_that_never_trained_has_no_figures_and_takes_none_from_the_others():
+    study = study_of([ran(1, None, []), ran(2, 15.0, [3.0, 2])])
+
+    never, did = study.runs
+    assert (never.samples_per_s, never.of_linear, never.usd_per_million) == (None, None, None)
+    assert (did.samples_per_s, did.of_linear, did.target) == (15.0, None, None)
+    assert study.target_loss is None
