@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Final
 
 from stationmaster.aws.delivery_store import of_run
 from stationmaster.domain.bus import LogTail
 from stationmaster.domain.commands.requests import ShowLogs
+from stationmaster.domain.durations import moment, typed_duration
 from stationmaster.domain.errors import NotPossibleNow, RunNotFound
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.keys.resume_from import NEWEST
@@ -51,7 +53,7 @@ def show_logs(
 
     Raises:
         RunNotFound: no such run in this channel.
-        NotPossibleNow: it has no such pod, or no line with that text.
+        NotPossibleNow: it has no such pod, or no line with that text or of that time.
     """
     run = find_run(services, wanted.run_id, channel_id=channel_id)
     learn(run_id=run.run_id)
@@ -67,14 +69,17 @@ def show_logs(
                 suggestion=f"/train logs {run.run_id} {names[0]}",
             )
         tails = [tails[names.index(pod)]]
-    if tails and wanted.grep:
-        text = wanted.grep.lower()
-        found = [(tail, [line for line in tail.lines if text in line.lower()]) for tail in tails]
+    if tails and (wanted.grep or wanted.since_s):
+        since = services.now() - timedelta(seconds=wanted.since_s) if wanted.since_s else None
+        found = [(tail, tail.lines_with(wanted.grep, since=since)) for tail in tails]
+        newest = max(tail.at for tail in tails)
         tails = [tail.model_copy(update={"lines": lines}) for tail, lines in found if lines]
         if not tails:
+            what = f' with "{wanted.grep[:80]}"' if wanted.grep else ""
+            when = f" of the last {typed_duration(wanted.since_s)}" if wanted.since_s else ""
             raise NotPossibleNow(
-                f'no line with "{wanted.grep[:80]}" is among the newest of its pods; the whole '
-                "logs are saved with the results",
+                f"no line{what}{when} is among the newest of its pods, the last of which was "
+                f"written at {moment(newest)}; the whole logs are saved with the results",
                 suggestion=f"/train logs {run.run_id}",
             )
     return run, tails

@@ -12,13 +12,14 @@ import hmac
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 from pydantic import Field, SecretStr, ValidationError
 
 from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.ids import RunId
-from stationmaster.domain.outside import Moment
+from stationmaster.domain.outside import Count, Moment
 from stationmaster.domain.run.events import RELAY_EVENT, RelayEvent
 
 EVENT_SOURCE = "stationmaster"
@@ -32,6 +33,18 @@ class LogTail(Frozen):
     pod: str
     at: Moment
     lines: list[str] = Field(max_length=200)
+    ages_s: list[Count] = Field(default=[], max_length=200)
+    """The whole seconds before `at` at which each line was written; empty where nobody says so."""
+
+    def lines_with(self, text: str, *, since: datetime | None) -> list[str]:
+        """Return the lines that contain `text`, in capitals or not, and are no older."""
+        ages = self.ages_s or [0] * len(self.lines)
+        return [
+            line
+            for line, age_s in zip(self.lines, ages, strict=False)
+            if text.lower() in line.lower()
+            and (since is None or self.at - timedelta(seconds=age_s) >= since)
+        ]
 
 
 class RelayBatch(Frozen):

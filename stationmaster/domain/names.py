@@ -34,6 +34,8 @@ NAMESPACE: Final = "stationmaster"
 LABEL_RUN_ID: Final = "stationmaster/run-id"
 LABEL_CLUSTER_ID: Final = "stationmaster/cluster-id"
 LABEL_ROLE: Final = "stationmaster/role"
+# Of the pods of a further attempt: its number.
+LABEL_ATTEMPT: Final = "stationmaster/attempt"
 RELAY: Final = "stationmaster-relay"
 RELAY_KEY_VARIABLE: Final = "STATIONMASTER_RELAY_KEY"
 SAVER: Final = "stationmaster-saver"

@@ -8,7 +8,7 @@
     runs/RUN/profile/...            what one step did, where that was asked for
     runs/RUN/output/...             in place of these: what a custom command has written;
                                     of another framework, its checkpoints, beside model/
-    runs/RUN/logs/POD.log           what the pods printed
+    runs/RUN/logs/POD.log           what the pods printed; of further attempts, POD.attempt-N.log
     relayed/RELAY/POD.log           the same as a relay's pod has read it, outside of the result
     runs/RUN/manifest.json          lists all of them; written last: without it nothing is complete
 
@@ -80,9 +80,14 @@ def checkpoint_file(step: int, name: str) -> str:
     return f"{checkpoint_directory(step)}/{name}"
 
 
-def log_file(pod: str) -> str:
+def log_name(pod: str, attempt: int) -> str:
+    """Name a pod's log: the pods of each attempt have the names of those before."""
+    return pod if attempt == 1 else f"{pod}.attempt-{attempt}"
+
+
+def log_file(log: str) -> str:
     """Name the place of a pod's log in a result."""
-    return f"{LOGS}/{pod}.log"
+    return f"{LOGS}/{log}.log"
 
 
 def relayed_prefix(relay: str) -> str:

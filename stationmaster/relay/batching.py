@@ -45,7 +45,7 @@ PODS_AT_FULL_TAIL_RATE: Final = 8
 
 @dataclass
 class _Tail:
-    lines: deque[str] = field(default_factory=lambda: deque(maxlen=TAIL_LINES))
+    lines: deque[tuple[str, datetime]] = field(default_factory=lambda: deque(maxlen=TAIL_LINES))
     at: datetime = datetime(1970, 1, 1, tzinfo=UTC)
     changed: bool = False
     due: float = 0.0  # monotonic time before which it is not sent again
@@ -145,7 +145,7 @@ class Batcher:
         with self._condition:
             tail = self._tails.setdefault(pod, _Tail())
             is_own = '"stationmaster"' in text
-            tail.lines.append(text[: OWN_LINE_CHARS if is_own else TAIL_LINE_CHARS])
+            tail.lines.append((text[: OWN_LINE_CHARS if is_own else TAIL_LINE_CHARS], at))
             tail.at = max(tail.at, at)
             if not tail.changed:
                 tail.changed = True
@@ -262,7 +262,7 @@ class Batcher:
             if tail.changed and (tail.due <= now or self._closing):
                 tail.changed = False
                 tail.due = now + every_s
-                taken.append(_capped(LogTail(pod=pod, at=tail.at, lines=list(tail.lines))))
+                taken.append(_capped(_as_sent(pod, tail)))
         return taken
 
     def _next_flush(self, now: float) -> float | None:
@@ -289,12 +289,16 @@ class Batcher:
         )
 
 
+def _as_sent(pod: str, tail: _Tail) -> LogTail:
+    ages_s = [int((tail.at - at).total_seconds()) for _, at in tail.lines]
+    return LogTail(pod=pod, at=tail.at, lines=[text for text, _ in tail.lines], ages_s=ages_s)
+
+
 def _capped(tail: LogTail) -> tuple[LogTail, int]:
     """Cut a tail that is too large as JSON, oldest lines first; return it with its size."""
-    lines = tail.lines
     while True:
-        capped = tail.model_copy(update={"lines": lines})
-        size = len(capped.model_dump_json().encode())
-        if size <= MAX_TAIL_BYTES or len(lines) <= 1:
-            return capped, size
-        lines = lines[max(1, len(lines) // 4) :]
+        size, number = len(tail.model_dump_json().encode()), len(tail.lines)
+        if size <= MAX_TAIL_BYTES or number <= 1:
+            return tail, size
+        cut = max(1, number // 4)
+        tail = tail.model_copy(update={"lines": tail.lines[cut:], "ages_s": tail.ages_s[cut:]})

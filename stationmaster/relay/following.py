@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from typing import Final
 
+from stationmaster.domain.results import log_name
 from stationmaster.domain.run.events import RelayEvent
 from stationmaster.relay.batching import Batcher
 from stationmaster.relay.cluster import (
@@ -103,8 +104,8 @@ class LogFollower:
 
     @property
     def _own_name(self) -> str:
-        """The pod's own name, as a result calls its log; not its place in the job."""
-        return self._path.rpartition("/")[2]
+        """What a result calls its log: by the pod's own name, not its place in the job."""
+        return log_name(self._path.rpartition("/")[2], self._pod.attempt)
 
     def _end_log(self) -> None:
         self._batcher.end_of_log(self._pod.name)

@@ -34,6 +34,7 @@ class PodFacts:
     container: str
     """The container whose log is read."""
     uid: str
+    attempt: int = 1
     max_restarts: int | None = None  # of torch elastic; None when the specification does not say
     total_steps: int | None = None
     num_efa: int = 0

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, get_args
 
 from stationmaster.domain.ids import RunId
+from stationmaster.domain.names import LABEL_ATTEMPT
 from stationmaster.domain.outside import plausible_time
 from stationmaster.domain.run.events import PodChanged
 from stationmaster.relay.lines import PodFacts
@@ -31,6 +32,12 @@ def name_of(thing: JsonObject) -> str:
 
 def uid_of(thing: JsonObject) -> str:
     return str((thing.get("metadata") or {}).get("uid", ""))
+
+
+def attempt_of(pod: JsonObject) -> int:
+    """Return the number of the attempt that a training pod is of."""
+    label = ((pod.get("metadata") or {}).get("labels") or {}).get(LABEL_ATTEMPT, "")
+    return int(label) if re.fullmatch(r"[1-9][0-9]{0,3}", str(label)) else 1
 
 
 def parse_time(value: object) -> datetime | None:
@@ -72,6 +79,7 @@ def pod_facts(run_id: RunId, job: str, backend: JobBackend, pod: JsonObject) -> 
         name=backend.replica_of(pod),
         container=container,
         uid=uid_of(pod),
+        attempt=attempt_of(pod),
         max_restarts=int(restarts) if restarts and str(restarts).isdecimal() else None,
         total_steps=int(steps[1]) if steps and steps[1] else None,
         num_efa=int(interfaces) if interfaces.isdecimal() and not is_alone else 0,

@@ -234,7 +234,7 @@ def _log_files(
 
     try:
         for log in logs.read():
-            add(log_file(log.pod), with_saved(log_file(log.pod), log.text))
+            add(log_file(log.name), with_saved(log_file(log.name), log.text))
     except TransientError as exc:
         logger.warning("the pods' logs are not saved: %s", exc)
     for path in saved.keys() - files.keys():

@@ -64,6 +64,7 @@ class JobSpec:
     instance: InstanceType
     nodes: int
     image: str
+    attempt: int = 1
     min_nodes: int | None = None
     """The least number of nodes with which it continues; None for a fixed number."""
     resume_from: ResumePoint | None = None
@@ -182,6 +183,7 @@ def job_spec(
         cluster_id=assignment.cluster_id,
         job=assignment.job,
         rendezvous_id=assignment.rendezvous_id,
+        attempt=assignment.number,
         recipe=recipe,
         overrides=dict(sorted(overrides.items())),
         instance=get_instance(assignment.placement.instance_type),

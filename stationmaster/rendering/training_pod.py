@@ -11,7 +11,7 @@ from typing import Final
 
 from stationmaster.domain.catalogue.instances import InstanceType
 from stationmaster.domain.catalogue.models import LanguageModel
-from stationmaster.domain.names import LABEL_CLUSTER_ID, TRAINING_NODE_GROUP
+from stationmaster.domain.names import LABEL_ATTEMPT, LABEL_CLUSTER_ID, TRAINING_NODE_GROUP
 from stationmaster.rendering.environment import (
     SCRATCH_MOUNT,
     literal,
@@ -56,7 +56,10 @@ def job_labels(spec: JobSpec) -> dict[str, str]:
 
 def pod_labels(spec: JobSpec) -> dict[str, str]:
     """Return the labels of the job's pods, by which steps find them."""
-    return dict(spec.check.labels) if spec.check else run_labels(spec.run_id, "training")
+    if spec.check:
+        return dict(spec.check.labels)
+    again = {LABEL_ATTEMPT: str(spec.attempt)} if spec.attempt > 1 else {}
+    return run_labels(spec.run_id, "training") | again
 
 
 def pod_template(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import boto3
@@ -237,6 +238,20 @@ def test_logs_of_one_pod_and_with_a_text_are_shown_alone(person, story, services
     assert ("Loss 4.1" in found, "step 1" in found) == (True, False)
     assert 'no pod "worker-7"' in person.type("logs worker-7")["answer"]["text"]
     assert 'no line with "nan"' in person.type("logs grep=nan")["answer"]["text"]
+
+
+def test_logs_since_a_time_leave_out_older_lines(person, story, services):
+    story.begin()
+    lines = {"lines": ["step 1", "step 2"], "ages_s": [5_000, 0]}
+    at = datetime.now(UTC) - timedelta(seconds=600)  # the function's own clock
+    newest = LogTail(pod=f"{story.run_id}-worker-0", at=at, **lines)
+    services.runs.save_log_tails(story.run_id, [newest])
+
+    found = seen(person.type("logs since=1h"))
+    none = person.type("logs since=1m grep=step")["answer"]["text"]
+
+    assert ("step 2" in found, "step 1" in found) == (True, False)
+    assert 'no line with "step" of the last 1m is among the newest' in none
 
 
 def test_stop_button_pressed_twice_stops_once_and_tells_who_pressed(person, story, services, slack):

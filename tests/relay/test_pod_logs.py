@@ -30,7 +30,7 @@ class Cluster:
         self._chunks = chunks
         status = {"name": "pytorch", "state": state, "restartCount": restarts}
         self._pod = {
-            "metadata": {"name": "worker-0"},
+            "metadata": {"name": "worker-0", "labels": {"stationmaster/attempt": "2"}},
             "status": {"containerStatuses": [status]},
         }
 
@@ -87,7 +87,7 @@ NOTE = "[stationmaster] "
 def test_log_of_a_pod_is_its_end_with_notes_of_what_is_missing(cluster: Any, text: str) -> None:
     (log,) = PodLogs(cluster, namespace="stationmaster", run_id=RUN).read(max_bytes=25)
 
-    assert (log.pod, log.text.decode()) == ("worker-0", text)
+    assert (log.name, log.text.decode()) == ("worker-0.attempt-2", text)
 
 
 class Store(dict[str, bytes]):

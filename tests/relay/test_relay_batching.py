@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from time import monotonic
 from types import SimpleNamespace
 
@@ -269,6 +269,7 @@ def seconds(bus):
 def test_relay_that_stands_by_sends_nothing_and_what_it_kept_when_it_leads(standby, bus):
     standby.put([warning("1")])
     standby.keep_line("pod-0", "a line", NOW)
+    standby.keep_line("pod-0", "another", NOW + timedelta(seconds=7))
     standby.learn(Sent(), written_after=None)
     standby.put([warning("2")], urgent=True)
     assert bus.calls == []
@@ -278,7 +279,8 @@ def test_relay_that_stands_by_sends_nothing_and_what_it_kept_when_it_leads(stand
     bus.wait_for(lambda: len(bus.events) == 2)
     assert bus.events == ["1", "2"]
     assert bus.batches[0].heartbeat
-    assert [tail.lines for tail in bus.batches[0].log_tails] == [["a line"]]
+    (tail,) = bus.batches[0].log_tails
+    assert (tail.lines, tail.ages_s) == (["a line", "another"], [7, 0])
 
 
 def test_lines_that_the_leader_has_sent_are_dropped_but_for_the_last_moments(standby, bus):

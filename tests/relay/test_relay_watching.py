@@ -155,7 +155,7 @@ def new_follower(api, reported, stop=None):
         api=api,
         batcher=reported,
         kept=reported,
-        pod=facts(),
+        pod=facts(attempt=3),
         path="/api/v1/namespaces/n/pods/run-1-worker-0",
         together=Together(),
         stop=stop or threading.Event(),
@@ -279,6 +279,7 @@ def test_follower_wait_until_read_returns_after_the_last_line():
 
     assert (early, late) == (False, True)
     reported.wait_for_steps(1)
+    assert reported.kept == {"run-1-worker-0.attempt-3"}
 
 
 def test_follower_kubelet_that_does_not_know_the_pod_yet_is_asked_again(follow, caplog):

@@ -104,12 +104,13 @@ def log_line(step: int) -> bytes:
 
 
 class Reported:
-    """What watcher and followers hand over, in order; logs go nowhere."""
+    """What watcher and followers hand over, in order; of logs the names only."""
 
     def __init__(self) -> None:
         self.events: list[Any] = []
         self.urgent: set[str] = set()
         self.forgotten: list[str] = []
+        self.kept: set[str] = set()
         self._changed = threading.Condition()
 
     def put(self, events: list[Any], *, urgent: bool = False, place: object = None) -> bool:
@@ -122,7 +123,10 @@ class Reported:
     def nothing(self, *_: object) -> None:
         """Forget a line, or the end of a log."""
 
-    keep = keep_line = end_of_log = pod_ended = nothing
+    keep_line = end_of_log = pod_ended = nothing
+
+    def keep(self, name: str, _line: object) -> None:
+        self.kept.add(name)
 
     def forget_pod(self, name: str) -> None:
         self.forgotten.append(name)

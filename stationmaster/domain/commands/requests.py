@@ -59,6 +59,8 @@ class ShowLogs(OfRun):
     """The pod, with or without the run's id before it; "" for all."""
     grep: str = ""
     """What the shown lines contain, in capitals or not; "" for all lines."""
+    since_s: int = 0
+    """How old the shown lines may be, in seconds; 0 for lines of any age."""
 
 
 @dataclass(frozen=True)

@@ -38,21 +38,23 @@ def read_audit(words: Sequence[str]) -> tuple[str, str, int]:
     return found.get("about", ""), found.get("person", ""), since_s
 
 
-def read_logs(words: Sequence[str]) -> tuple[RunId | None, str, str]:
-    """Read the run, the pod, and the text that is looked for in its lines; each at most once."""
+def read_logs(words: Sequence[str]) -> tuple[RunId | None, str, str, int]:
+    """Read the run, the pod, and the text and age of its lines; each at most once."""
     plain = [word for word in words if "=" not in word]
-    texts = [word.partition("=")[2] for word in words if word.lower().startswith("grep=")]
-    is_known = len(plain) + len(texts) == len(words) and len(plain) <= 2 and len(texts) <= 1
-    if not is_known or "" in texts:
+    keys = [word.partition("=")[::2] for word in words if "=" in word]
+    found = {key.lower(): value for key, value in keys}
+    is_known = found.keys() <= {"grep", "since"} and len(found) == len(keys) and len(plain) <= 2
+    if not is_known or "" in found.values():
         raise BadCommand(
-            "/train logs takes a run, one of its pods and grep=TEXT, got "
+            "/train logs takes a run, one of its pods, grep=TEXT and since=10m, got "
             f'"{shorten(" ".join(words))}"',
             suggestion="/train logs",
         )
     if len(plain) == 1 and _POD.fullmatch(plain[0]):
         plain = ["", *plain]
     run, pod = [*plain, "", ""][:2]
-    return RunId(run) if run else None, pod, (texts or [""])[0]
+    since_s = duration_of("since", found["since"]) if "since" in found else 0
+    return RunId(run) if run else None, pod, found.get("grep", ""), since_s
 
 
 def read_runs(words: Sequence[str], name: str, *, most: int = 2) -> tuple[str, ...]:

@@ -67,7 +67,7 @@ class Takes(Enum):
     """One word of several, each with what follows it."""
     RUN = "[RUN]"
     """Without one the command is about the newest of the channel."""
-    LOGS = "[RUN] [POD] [grep=TEXT]"
+    LOGS = "[RUN] [POD] [grep=TEXT] [since=10m]"
     START = "RECIPE [nodes=N] [instance=TYPE] [key=value ...]"
     STARTS = "[RECIPE [key=value ...] ...]"
     """Any number of starts; none is the deployment alone."""
@@ -256,7 +256,7 @@ SUBCOMMANDS: Final[Mapping[str, Subcommand]] = {
             "logs",
             Takes.LOGS,
             ShowLogs,
-            "the last log lines of each pod, or of one, such as worker-0, or those with a text",
+            "the last log lines of each pod, or of one; those with a text, or of the last minutes",
             ("log", "tail", "output", "print"),
         ),
         Subcommand(

@@ -16,8 +16,15 @@ from typing import Final
 from stationmaster.domain.errors import TransientError
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID
+from stationmaster.domain.results import log_name
 from stationmaster.relay.cluster import ClusterApi, ObjectMissing, RequestRefused
-from stationmaster.relay.pods import JsonObject, container_state, name_of, training_container
+from stationmaster.relay.pods import (
+    JsonObject,
+    attempt_of,
+    container_state,
+    name_of,
+    training_container,
+)
 
 MAX_LOG_BYTES: Final = 16 * 2**20
 _NOTE: Final = "[stationmaster] "
@@ -26,9 +33,9 @@ _STAMP: Final = re.compile(rb"^\d{4}-\d\d-\d\dT[\d:.]+", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class PodLog:
-    """A pod and its log, with our notes."""
+    """A pod's log with our notes, and its name in a result."""
 
-    pod: str
+    name: str
     text: bytes
 
 
@@ -63,7 +70,8 @@ class PodLogs:
         """
         pods, _ = self._api.list(self._pods, {"labelSelector": self._selector})
         for pod in pods:
-            yield PodLog(name_of(pod), self._log_of(pod, max_bytes))
+            log = log_name(name_of(pod), attempt_of(pod))
+            yield PodLog(log, self._log_of(pod, max_bytes))
 
     def _log_of(self, pod: JsonObject, max_bytes: int) -> bytes:
         state = container_state(pod)

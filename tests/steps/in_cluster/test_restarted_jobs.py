@@ -10,9 +10,11 @@ import pytest
 from stationmaster import commands
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.resources import ResourceKind
+from stationmaster.domain.results import log_name
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.domain.run.view import RunView
+from stationmaster.relay.pods import attempt_of
 from stationmaster.steps.save_results import LAST_STEPS_S, save_results
 from tests.support.aws_fixtures import until
 from tests.support.aws_steps import IDLE, Account
@@ -54,6 +56,9 @@ def test_failed_job_is_made_anew_once_its_pods_are_gone(killed: Account):
     made = job(killed)
     assert made["metadata"]["uid"] != before["metadata"]["uid"]
     assert made["spec"]["elasticPolicy"]["rdzvId"].endswith("-2")
+    template = made["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
+    pod = {"metadata": template["metadata"] | {"name": "w-0"}}
+    assert log_name("w-0", attempt_of(pod)) == "w-0.attempt-2"
     assert (killed.run.phase, killed.run.job_condition) == (RunPhase.RECOVERING, "")
     hear(killed)
     assert job(killed)["metadata"]["uid"] == made["metadata"]["uid"]
