@@ -30,6 +30,10 @@ AXIS: Final = "#bbbbbb"
 LINE: Final = "#1264a3"
 MARK: Final = "#c77700"
 _FILL: Final = (18, 100, 163)
+# Of several lines. Told apart by people who see few colours as well; letters say the same.
+COLORS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8a6d00", "#56b4e9")
+LEGEND: Final = 330
+_LEGEND_LINE: Final = 58
 
 Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 Point = tuple[float, float]
@@ -164,6 +168,16 @@ def draw_titles(draw: ImageDraw.ImageDraw, title: str, subtitle: str) -> None:
         font=font(18),
         anchor="lt",
     )
+
+
+def draw_legend(draw: ImageDraw.ImageDraw, place: int, name: str, value: str) -> None:
+    """Name a line in its colour at the right, with a value below its name."""
+    left, top = SCALE * (WIDTH - LEGEND + 24), SCALE * (TOP + place * _LEGEND_LINE)
+    room = SCALE * (LEGEND - 24 - 24)
+    color = COLORS[place]
+    text = fitting(name, font(18), room)
+    draw.text((left, top), text, fill=color, font=font(18), anchor="lt", stroke_width=1)
+    draw.text((left, top + SCALE * 24), value, fill=color, font=font(18), anchor="lt")
 
 
 def fitting(text: str, font: Font, room: float) -> str:

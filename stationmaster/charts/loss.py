@@ -14,21 +14,22 @@ from typing import Final
 from PIL import ImageDraw
 
 from stationmaster.charts.canvas import (
+    COLORS,
     INK,
+    LEGEND,
     LINE,
     MARK,
     PAPER,
     SCALE,
-    TOP,
     WIDTH,
     Plane,
     Point,
     draw_columns,
+    draw_legend,
     draw_line,
     draw_rule,
     draw_titles,
     filled,
-    fitting,
     font,
     labels,
     new_image,
@@ -41,11 +42,6 @@ _RAW: Final = "#b5cdee"
 _MAX_POINTS: Final = 1_200
 # Span of the smoothing in points, as a part of the whole curve.
 _SMOOTHING: Final = 0.06
-
-# Of several runs. Told apart by people who see few colours as well; letters say the same.
-_COLORS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8a6d00", "#56b4e9")
-_LEGEND: Final = 330
-_LEGEND_LINE: Final = 58
 
 
 def loss_chart(
@@ -172,13 +168,13 @@ def losses_chart(curves: Sequence[CurveOf], *, title: str) -> tuple[bytes, list[
     drawn = [point for line in lines for point in line] or [(0.0, 0.0), (1.0, 1.0)]
     y_ticks = ticks(min(y for _, y in drawn), max(y for _, y in drawn), about=6)
     steps = [x for x, _ in drawn]
-    plane = Plane(min(steps), max(steps), y_ticks[0], y_ticks[-1], right=_LEGEND)
+    plane = Plane(min(steps), max(steps), y_ticks[0], y_ticks[-1], right=LEGEND)
     ends = [line[-1][1] if line else None for line in lines]
 
     image = new_image()
     draw = ImageDraw.Draw(image)
     _draw_axes(draw, plane, y_ticks)
-    for line, curve, color in zip(lines, curves, _COLORS, strict=False):
+    for line, curve, color in zip(lines, curves, COLORS, strict=False):
         if line:
             smooth = _smoothed(line)
             draw_line(draw, plane, smooth, color=color, width=4)
@@ -186,7 +182,7 @@ def losses_chart(curves: Sequence[CurveOf], *, title: str) -> tuple[bytes, list[
             draw.text(place, curve.letter, fill=color, font=font(18), anchor="lm", stroke_width=1)
     for row, (curve, end) in enumerate(zip(curves, ends, strict=True)):
         value = "no curve" if end is None else f"{end:.3f}"
-        _draw_legend(draw, row, f"{curve.letter}  {curve.name}", value)
+        draw_legend(draw, row, f"{curve.letter}  {curve.name}", value)
     draw_titles(draw, title, f"{len(curves)} runs, smoothed; the legend has each run's last loss")
     return packed(image), ends
 
@@ -194,12 +190,3 @@ def losses_chart(curves: Sequence[CurveOf], *, title: str) -> tuple[bytes, list[
 def _line(points: Sequence[tuple[int, float]]) -> list[Point]:
     latest = {step: loss for step, loss in points if math.isfinite(loss)}
     return _thinned(sorted(latest.items())) if len(latest) > 1 else []
-
-
-def _draw_legend(draw: ImageDraw.ImageDraw, place: int, name: str, value: str) -> None:
-    left, top = SCALE * (WIDTH - _LEGEND + 24), SCALE * (TOP + place * _LEGEND_LINE)
-    room = SCALE * (_LEGEND - 24 - 24)
-    color = _COLORS[place]
-    text = fitting(name, font(18), room)
-    draw.text((left, top), text, fill=color, font=font(18), anchor="lt", stroke_width=1)
-    draw.text((left, top + SCALE * 24), value, fill=color, font=font(18), anchor="lt")

@@ -10,6 +10,7 @@ from PIL import ImageDraw
 from stationmaster.charts.canvas import (
     GREY,
     INK,
+    LEGEND,
     LINE,
     PAPER,
     SCALE,
@@ -41,7 +42,7 @@ def scaling_chart(points: Sequence[tuple[str, int, float]], *, title: str) -> by
         raise ValueError(f"a chart needs 2 numbers of nodes, got {fewest} only")
     a_node = ordered[0][2] / fewest
     y_ticks = ticks(0, 1.04 * max(a_node * most, *(speed for *_, speed in ordered)), about=6)
-    plane = Plane(0, most, 0, y_ticks[-1])
+    plane = Plane(0, most, 0, y_ticks[-1], right=LEGEND)
 
     image = new_image()
     draw = ImageDraw.Draw(image)
@@ -57,9 +58,6 @@ def scaling_chart(points: Sequence[tuple[str, int, float]], *, title: str) -> by
         box = [(x - radius, y - radius), (x + radius, y + radius)]
         draw.ellipse(box, fill=LINE, outline=PAPER, width=2 * SCALE)
         said = f"{letter}  {speed:,.4g}, {speed / nodes / a_node:.0%} of linear"
-        is_right = nodes > most / 2
-        place = (x - 2 * radius if is_right else x + 2 * radius, y + 2 * radius)
-        anchor = "rt" if is_right else "lt"
-        draw.text(place, said, fill=INK, font=font(18), anchor=anchor)
+        draw.text((x + 2 * radius, y + radius), said, fill=INK, font=font(18), anchor="lt")
     draw_titles(draw, title, "the dashed line is linear scaling from the fewest nodes")
     return packed(image)

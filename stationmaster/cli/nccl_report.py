@@ -28,6 +28,9 @@ _BAR_WIDTH: Final = 30
 # Rows below it are all but 0 GB/s; the table leaves them out, the JSON has them.
 _SMALLEST_SHOWN_BYTES: Final = 1 << 20
 _MAX_LINE: Final = 1 << 16
+# As many as a picture has colours.
+_MOST_LOGS: Final = 6
+_NO_PILLOW: Final = "--plot needs Pillow; run: pip install 'stationmaster[bot]'"
 _UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")
 
 
@@ -36,7 +39,13 @@ def add_to(commands: Any) -> None:
     parser = commands.add_parser(
         "nccl-report", help="whether the output of nccl-tests shows a network to train on"
     )
-    parser.add_argument("file", metavar="FILE", help="the log of the test; - reads standard input")
+    parser.add_argument(
+        "files",
+        metavar="FILE",
+        nargs="+",
+        help="the log of the test; - reads standard input; of several, a table sets them side by "
+        "side, e.g. with 4, 1 and 0 interfaces",
+    )
     parser.add_argument("--instance", required=True, metavar="TYPE", help="where it ran")
     parser.add_argument("--nodes", required=True, type=_count, metavar="N", help="on how many")
     parser.add_argument(
@@ -48,27 +57,62 @@ def add_to(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Read the log and print the verdict; 0 it passes or warns, 1 it fails.
+    """Read the logs and print the verdict; 0 all pass or warn, 1 one fails.
 
     Raises:
         UnknownInstance: as said.
-        BadCommand: the file cannot be read, or has nothing of NCCL.
+        BadCommand: a file cannot be read, or has nothing of NCCL; there are too many.
     """
-    instance = get_instance(arguments.instance)
-    log = read_log(_lines(arguments.file), operation=arguments.operation)
+    files: list[str] = arguments.files
+    if len(files) > _MOST_LOGS or len(set(files)) < len(files):
+        raise BadCommand(
+            f"expected 1 to {_MOST_LOGS} logs, each once, got {len(files)}: {' '.join(files)[:80]}"
+        )
+    reports = [_read(file, arguments) for file in files]
+    if arguments.plot and len(reports) == 1:
+        _plot(reports[0], arguments.plot)
+    elif arguments.plot:
+        _plot_all(dict(zip(files, reports, strict=True)), arguments.plot)
+    if arguments.json:
+        shown = [report.model_dump_json(indent=2) for report in reports]
+        print(shown[0] if len(shown) == 1 else f"[{', '.join(shown)}]")
+    elif len(reports) == 1:
+        print_report(reports[0])
+    else:
+        _print_side_by_side(dict(zip(files, reports, strict=True)))
+    return int(any(report.verdict is Verdict.FAIL for report in reports))
+
+
+def _read(file: str, arguments: argparse.Namespace) -> NcclReport:
+    log = read_log(_lines(file), operation=arguments.operation)
     if log.is_empty:
         raise BadCommand(
-            f'"{arguments.file}" has no output of nccl-tests; give the log of its launcher, '
+            f'"{file}" has no output of nccl-tests; give the log of its launcher, '
             "e.g. of: kubectl logs job/nccl-tests-launcher"
         )
-    report = judge(log, instance, num_nodes=arguments.nodes)
-    if arguments.plot:
-        _plot(report, arguments.plot)
-    if arguments.json:
-        print(report.model_dump_json(indent=2))
-    else:
-        print_report(report)
-    return int(report.verdict is Verdict.FAIL)
+    return judge(log, get_instance(arguments.instance), num_nodes=arguments.nodes)
+
+
+def _print_side_by_side(reports: dict[str, NcclReport]) -> None:
+    """Print a row a log, each against the fastest, and what speaks against each."""
+    console = Console()
+    table = Table("log", "test", "transport", "busbw GB/s", "of fastest", "verdict", box=None)
+    fastest = max((each.judged_busbw_gbps or 0 for each in reports.values()), default=0)
+    for file, report in reports.items():
+        busbw, verdict = report.judged_busbw_gbps, report.verdict
+        table.add_row(
+            Text(file),
+            Text(report.operation or "unnamed"),
+            _transport(report),
+            "-" if busbw is None else f"{busbw:g}",
+            "-" if busbw is None or not fastest else f"{busbw / fastest:.0%}",
+            Text(verdict.value.upper(), style=_STYLES[verdict]),
+        )
+    console.print(table, highlight=False)
+    for file, report in reports.items():
+        for finding in report.findings:
+            mark = (f"  {finding.verdict.value:<5}", _STYLES[finding.verdict])
+            console.print(Text.assemble(mark, f"{file}: {finding.text}"), soft_wrap=True)
 
 
 def print_report(report: NcclReport) -> None:
@@ -151,7 +195,7 @@ def _plot(report: NcclReport, path: Path) -> None:
     try:
         from stationmaster.charts.busbw import busbw_chart, limit_levels  # Pillow, for this only
     except ImportError as exc:
-        raise BadCommand("--plot needs Pillow; run: pip install 'stationmaster[bot]'") from exc
+        raise BadCommand(_NO_PILLOW) from exc
     points = [(row.size_bytes, row.busbw_gbps) for row in report.rows]
     if len({size for size, _ in points if size > 0}) < 2:
         raise BadCommand(f"--plot {path}: the log has fewer than 2 sizes of messages to draw")
@@ -168,6 +212,33 @@ def _plot(report: NcclReport, path: Path) -> None:
         ),
         judged_size_bytes=report.judged_size_bytes,
     )
+    _write(png, path)
+
+
+def _plot_all(reports: dict[str, NcclReport], path: Path) -> None:
+    """Write one chart with a line a log.
+
+    Raises:
+        BadCommand: as _plot.
+    """
+    try:
+        from stationmaster.charts.busbw import busbw_lines
+    except ImportError as exc:
+        raise BadCommand(_NO_PILLOW) from exc
+    lines = {
+        f"{Path(file).name}: {_transport(report)}": [
+            (row.size_bytes, row.busbw_gbps) for row in report.rows
+        ]
+        for file, report in reports.items()
+    }
+    try:
+        png = busbw_lines(lines, title="NCCL bus bandwidth of several logs")
+    except ValueError as exc:
+        raise BadCommand(f"--plot {path}: {exc}") from exc
+    _write(png, path)
+
+
+def _write(png: bytes, path: Path) -> None:
     try:
         path.write_bytes(png)
     except (OSError, ValueError) as exc:

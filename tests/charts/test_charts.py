@@ -71,7 +71,7 @@ def test_speed_below_linear_scaling_is_below_the_dashed_line():
 
     image = opened(scaling_chart(points, title="samples"))
 
-    right = (950, 100, 1100, 535)
+    right = (760, 100, 875, 535)
     assert image.size == (WIDTH, HEIGHT)
     assert min(rows(image, (97, 96, 97), right)) < min(rows(image, BLUE, right)) - 100
     with pytest.raises(ValueError, match="2 numbers of nodes, got 2 only"):

@@ -130,6 +130,30 @@ def test_plot_is_written_with_the_report(typed, tmp_path):
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
+def test_several_logs_are_set_side_by_side_against_the_fastest(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+    files = {"four": GOOD, "none": SOCKETS}
+    paths = [tmp_path / name for name in files]
+    for path, log in zip(paths, files.values(), strict=True):
+        path.write_text(log)
+    machines = ["--instance", "p4d.24xlarge", "--nodes", "2"]
+    several = ["nccl-report", *map(str, paths), *machines]
+
+    code = main([*several, "--plot", str(tmp_path / "png")])
+    printed = " ".join(capsys.readouterr().out.split())
+    main([*several, "--json"])
+    both = json.loads(capsys.readouterr().out)
+    twice = main(["nccl-report", str(paths[0]), str(paths[0]), *machines])
+
+    assert code == 1
+    assert "EFA, 4 of 4 interfaces, GPUDirect RDMA 78 100% PASS" in printed
+    assert "2.38 3% FAIL" in printed
+    assert f"{paths[1]}: NCCL used sockets" in printed
+    assert (tmp_path / "png").read_bytes().startswith(b"\x89PNG")
+    assert [report["verdict"] for report in both] == ["pass", "fail"]
+    assert (twice, "each once" in capsys.readouterr().err) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("log", "name", "words"),
     [
