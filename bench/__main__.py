@@ -36,6 +36,7 @@ BENCHMARKS: Final = {
         "request to first step against what scripts take, simulated",
     ),
     "relay": ("relay.measure_pipeline", "log lines to events"),
+    "relay-load": ("relay_load.measure_relay_load", "100 pods, a kill and a bus that is away"),
     "data": ("data.measure_data", "tokenise and pack, load"),
     "checkpoint": ("checkpoints.measure_checkpoints", "stall of a save"),
     "saving": ("saver.measure_saving", "saver against plain uploads"),

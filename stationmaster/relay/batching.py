@@ -27,6 +27,10 @@ from stationmaster.relay.pending import LogPlace, Pending
 logger = logging.getLogger(__name__)
 
 FLUSH_AFTER_S: Final = 0.25
+# Steps and log lines wait for a part of the time that the relay has led so far, up to a limit: a
+# run that has just begun is seen at once, and a long one sends at most 300 batches an hour.
+PATIENCE: Final = 1 / 60
+LONGEST_PATIENCE_S: Final = 15.0
 MAX_BATCH_EVENTS: Final = 200
 # An EventBridge entry may have 256 KiB with its envelope; see also bus.MAX_CALL_BYTES.
 MAX_BATCH_BYTES: Final = 200_000
@@ -71,7 +75,7 @@ class Batcher:
         self._leads = False
         self._tails: dict[str, _Tail] = {}
         self._flush_at: float | None = None  # when what waits must go
-        self._heartbeat_at = monotonic()
+        self._led_at = self._heartbeat_at = monotonic()
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="sender", daemon=True)
 
@@ -100,7 +104,7 @@ class Batcher:
                 self._pending.lead(sent.logs)
             if not self._leads:
                 self._leads = True
-                self._heartbeat_at = monotonic()
+                self._led_at = self._heartbeat_at = monotonic()
                 self._condition.notify_all()
 
     def learn(self, sent: Sent, *, written_after: float | None) -> None:
@@ -137,7 +141,10 @@ class Batcher:
             was_below = len(self._pending) < MAX_BATCH_EVENTS
             self._pending.add(sized, place=place, seen_at=monotonic())
             now_full = was_below and len(self._pending) >= MAX_BATCH_EVENTS
-            self._flush_by(monotonic() + (0.0 if urgent else FLUSH_AFTER_S), wake=now_full)
+            now = monotonic()
+            can_wait = all(event.is_frequent for event in events)
+            wait_s = self._patience_s(now) if can_wait else FLUSH_AFTER_S
+            self._flush_by(now + (0.0 if urgent else wait_s), wake=now_full)
         return True
 
     def keep_line(self, pod: str, text: str, at: datetime) -> None:
@@ -149,7 +156,8 @@ class Batcher:
             tail.at = max(tail.at, at)
             if not tail.changed:
                 tail.changed = True
-                self._flush_by(max(tail.due, monotonic() + FLUSH_AFTER_S), wake=False)
+                now = monotonic()
+                self._flush_by(max(tail.due, now + self._patience_s(now)), wake=False)
 
     def end_of_log(self, pod: str) -> None:
         """Send the last lines of a pod that has ended at once."""
@@ -189,6 +197,10 @@ class Batcher:
     def _capacity(self) -> int:
         return CAPACITY_EVENTS if self._leads else KEPT_EVENTS
 
+    def _patience_s(self, now: float) -> float:
+        """Return how long steps and log lines may wait at a time."""
+        return min(max(FLUSH_AFTER_S, PATIENCE * (now - self._led_at)), LONGEST_PATIENCE_S)
+
     def _flush_by(self, at: float, *, wake: bool) -> None:
         """Let the sender run at `at` at the latest; the caller holds the lock."""
         if self._flush_at is None or at < self._flush_at:
@@ -220,20 +232,23 @@ class Batcher:
             if not self._leads:
                 self._condition.wait()
                 continue
-            if len(self._pending) >= MAX_BATCH_EVENTS:
-                return
-            due = self._heartbeat_at
-            if self._flush_at is not None:
-                due = min(due, self._flush_at)
-            wait_s = due - monotonic()
+            wait_s = self._due_in_s(monotonic())
             if wait_s <= 0:
                 return
             self._condition.wait(wait_s)
 
+    def _due_in_s(self, now: float) -> float:
+        if len(self._pending) >= MAX_BATCH_EVENTS:
+            return 0.0
+        due = self._heartbeat_at
+        return (due if self._flush_at is None else min(due, self._flush_at)) - now
+
     def _take_batches(self) -> list[RelayBatch]:
         now = monotonic()
         tails = self._take_tails(now)
-        heartbeat = now >= self._heartbeat_at
+        # One that is due before the next batch goes with this one.
+        soon_s = self._patience_s(now) if tails or len(self._pending) else 0.0
+        heartbeat = now + soon_s >= self._heartbeat_at
         if heartbeat:
             self._heartbeat_at = now + HEARTBEAT_EVERY_S
             heartbeat = self._job_may_exist()

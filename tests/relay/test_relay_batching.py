@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from time import monotonic
 from types import SimpleNamespace
 
@@ -14,7 +15,8 @@ from recording_bus import KEY, RecordingBus
 
 from stationmaster.domain.bus import RelayBatch, is_signed
 from stationmaster.domain.progress_lines import FinishedLine, Sample, read_line
-from stationmaster.domain.run.events import ClusterWarning, PodChanged
+from stationmaster.domain.run.events import ClusterWarning, PodChanged, ProgressReported
+from stationmaster.relay import batching
 from stationmaster.relay.batching import KEPT_EVENTS, Batcher
 from stationmaster.relay.bus import BusSender
 from stationmaster.relay.leases import Sent
@@ -430,3 +432,36 @@ def test_relay_that_stands_by_holds_its_readers_back_when_it_is_full(standby, bu
     writer.join(1800)
 
     assert not writer.is_alive()
+
+
+def test_a_run_that_trains_for_hours_sends_few_batches(bus, monkeypatch):
+    """The clock is set; every pod prints a line a second, and one of them a step."""
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(batching, "monotonic", lambda: clock.now)
+    batcher = Batcher(run_id="run-1", sender=BusSender(bus, bus_name="bus", key=KEY))
+    batcher.lead(None)
+    sent = []
+    for quarter in range(2 * 3600 * 4):
+        clock.now = quarter / 4
+        if quarter % 4 == 0:
+            batcher.put([progress(quarter)])
+            for pod in range(16):
+                batcher.keep_line(f"worker-{pod}", f"step {quarter}", NOW)
+        while batcher._due_in_s(clock.now) <= 0:
+            sent += [(clock.now, batch) for batch in batcher._take_batches()]
+
+    first_minute = [batch for at, batch in sent if at <= 60]
+    last_hour = [at for at, _ in sent if at > 3600]
+    beats = [at for at, batch in sent if batch.heartbeat]
+    assert len(first_minute) > 30
+    assert len(last_hour) <= 300
+    assert max(after - before for before, after in pairwise(beats)) <= 20
+    assert [event.seq for _, batch in sent for event in batch.events][:7000] == [
+        4 * second for second in range(7000)
+    ]
+
+
+def progress(seq):
+    return ProgressReported(
+        event_id=str(seq), run_id="run-1", at=NOW, seq=seq, step=1, total_steps=9, loss_nats=1.0
+    )

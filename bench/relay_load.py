@@ -1,0 +1,300 @@
+"""The relay as a process under load: many pods, a `kill -9`, and an EventBridge that is away.
+
+A server of this process serves Kubernetes' objects and the pods' logs, and takes PutEvents. What it
+takes counts once for each event id, as the recorder's table has it; the recorder itself and the
+table's own time are not in it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import yaml
+
+from bench.figures import Figure, percentile
+from stationmaster.domain.progress_lines import ProgressLine
+
+_RUN = "tiny-llama-0123abcd"
+_TICK_S = 0.1
+_REPOSITORY = Path(__file__).parents[1]
+_STARTED = "2026-01-02T03:04:05Z"
+
+
+@dataclass(frozen=True)
+class Load:
+    """How much is printed, and when the bus is away and the relay is killed, in seconds."""
+
+    pods: int = 100
+    lines_per_s: int = 5000
+    seconds: float = 60.0
+    away: tuple[float, float] = (20.0, 50.0)
+    killed_at: float = 30.0
+
+
+@dataclass
+class Taken:
+    """What has become of the lines."""
+
+    printed: dict[int, float] = field(default_factory=dict)
+    """When each step was printed."""
+    arrived: dict[str, tuple[int, float]] = field(default_factory=dict)
+    """The step of each event, by its id, and when it came first."""
+    back_at: float = 0.0
+    memory_mib: list[float] = field(default_factory=list)
+    """Of the relay, a second apart."""
+
+    @property
+    def lost(self) -> int:
+        return len(self.printed.keys() - {step for step, _ in self.arrived.values()})
+
+    @property
+    def doubled(self) -> int:
+        """The lines that have more than one event."""
+        return len(self.arrived) - len({step for step, _ in self.arrived.values()})
+
+    @property
+    def caught_up_at(self) -> float:
+        """When nothing older than a second was waiting, after the bus was back."""
+        late = [at for step, at in self.arrived.values() if at - self.printed[step] > 1]
+        return max([self.back_at, *late])
+
+    def delays_s(self) -> list[float]:
+        """How long lines took that were printed once the relay had caught up."""
+        since = self.caught_up_at
+        came = [(self.printed[step], at) for step, at in self.arrived.values()]
+        return [at - printed for printed, at in came if printed >= since]
+
+
+def measure_relay_load() -> list[Figure]:
+    """Measure it at its full size, which takes about two minutes."""
+    load = Load()
+    taken = play(load)
+    delays = taken.delays_s()
+    third = len(taken.memory_mib) // 3
+    said = f"{len(taken.printed):,} lines of {load.pods} pods, killed at {load.killed_at:g} s"
+    return [
+        Figure(name="relay load: lines lost", value=taken.lost, unit="", at_most=0, note=said),
+        Figure(name="relay load: lines doubled", value=taken.doubled, unit="", at_most=0),
+        Figure(
+            name="relay load: caught up after",
+            value=taken.caught_up_at - taken.back_at,
+            unit="s",
+            note=f"the bus was away for {load.away[1] - load.away[0]:g} s",
+        ),
+        Figure(
+            name="relay load: line to bus, p95 after that",
+            value=percentile(delays, 95) if len(delays) > 1 else float("inf"),
+            unit="s",
+            at_most=1,
+        ),
+        Figure(
+            name="relay load: memory, last third less middle",
+            value=max(taken.memory_mib[-third:]) - max(taken.memory_mib[third:-third]),
+            unit="MiB",
+            at_most=16,
+            note=f"peak {max(taken.memory_mib):.0f} MiB",
+        ),
+    ]
+
+
+def play(load: Load, *, patience_s: float = 600.0) -> Taken:
+    """Print all lines, and wait until all have arrived, or for so long."""
+    world = _World(load)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(world))
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    address = f"http://127.0.0.1:{server.server_address[1]}"
+    taken = world.taken
+    with tempfile.TemporaryDirectory() as folder:
+        relay = _relay(address, Path(folder))
+        try:
+            began = time.monotonic()
+            killed = False
+            while (now := time.monotonic() - began) < load.seconds:
+                world.print_until(now)
+                world.is_away = load.away[0] <= now < load.away[1]
+                if not killed and now >= load.killed_at:
+                    relay.kill()
+                    relay.wait()
+                    relay, killed = _relay(address, Path(folder)), True
+                if now >= load.away[1]:
+                    taken.back_at = taken.back_at or time.time()
+                if len(taken.memory_mib) < now:
+                    taken.memory_mib.append(_memory_mib(relay.pid))
+                time.sleep(_TICK_S)
+            world.is_away = False
+            deadline = time.monotonic() + patience_s
+            while taken.lost and time.monotonic() < deadline:
+                time.sleep(_TICK_S)
+                if len(taken.memory_mib) < time.monotonic() - began:
+                    taken.memory_mib.append(_memory_mib(relay.pid))
+        finally:
+            relay.kill()
+            relay.wait()
+            world.is_over = True
+            server.shutdown()
+            server.server_close()
+    return taken
+
+
+class _World:
+    """The pods with their logs, and the bus."""
+
+    def __init__(self, load: Load) -> None:
+        self.load = load
+        self.taken = Taken()
+        self.is_away = self.is_over = False
+        self.logs: list[list[tuple[str, bytes]]] = [[] for _ in range(load.pods)]
+        self._guard = threading.Lock()
+
+    def print_until(self, now: float) -> None:
+        """Print the lines that are due, to one pod after the other."""
+        at = datetime.now(UTC)
+        stamp, second = f"{at:%Y-%m-%dT%H:%M:%S.%f}000Z", f"{at:%Y-%m-%dT%H:%M:%S}Z"
+        for step in range(len(self.taken.printed), int(now * self.load.lines_per_s)):
+            line = ProgressLine(
+                run_id=_RUN, seq=step, at=at, step=step, total_steps=10**6, loss_nats=5.123456
+            )
+            self.taken.printed[step] = at.timestamp()
+            self.logs[step % self.load.pods].append((second, f"{stamp} {line.text()}\n".encode()))
+
+    def take(self, entries: list[dict[str, str]]) -> None:
+        now = time.time()
+        for entry in entries:
+            for event in json.loads(entry["Detail"])["events"]:
+                if event["type"] == "progress.reported":
+                    with self._guard:
+                        self.taken.arrived.setdefault(event["event_id"], (event["step"], now))
+
+    def answer(self, path: str) -> dict[str, object]:
+        """Answer a get or a list of Kubernetes' objects."""
+        name = path.rpartition("/")[2]
+        items: list[dict[str, object]] = []
+        if name.startswith(_RUN):
+            return _pod(int(name.rpartition("-")[2]))
+        if name == "pods":
+            items = [_pod(number) for number in range(self.load.pods)]
+        elif name == "pytorchjobs":
+            items = [{"metadata": {"name": _RUN, "uid": "job"}, "status": {"conditions": []}}]
+        return {"items": items, "metadata": {"resourceVersion": "1"}}
+
+    def nothing(self) -> Iterator[bytes]:
+        """Yield nothing, as long as anybody waits."""
+        while not self.is_over:
+            time.sleep(_TICK_S)
+            yield b""
+
+    def follow(self, pod: int, since: str) -> Iterator[bytes]:
+        """Yield what a pod has printed since a second, and goes on to print."""
+        log = self.logs[pod]
+        place = next((n for n, (second, _) in enumerate(log) if second >= since), len(log))
+        while not self.is_over:
+            lines = [line for _, line in log[place:]]
+            place += len(lines)
+            if lines:
+                yield b"".join(lines)
+            time.sleep(_TICK_S)
+
+
+def _pod(number: int) -> dict[str, object]:
+    running = {"name": "pytorch", "restartCount": 0, "state": {"running": {"startedAt": _STARTED}}}
+    return {
+        "metadata": {"name": f"{_RUN}-worker-{number}", "uid": f"uid-{number}"},
+        "spec": {"nodeName": "node", "containers": [{"name": "pytorch"}]},
+        "status": {"phase": "Running", "containerStatuses": [running]},
+    }
+
+
+def _handler(world: _World) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            asked = urlsplit(self.path)
+            query = parse_qs(asked.query)
+            if "watch" in query:
+                self._stream(world.nothing())
+            elif asked.path.endswith("/log"):
+                pod = int(asked.path.removesuffix("/log").rpartition("-")[2])
+                self._stream(world.follow(pod, query.get("sinceTime", [""])[0]))
+            else:
+                self._answer(200, world.answer(asked.path))
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            if world.is_away:
+                self._answer(503, {})
+                return
+            world.take(body["Entries"])
+            results = [{"EventId": "1"} for _ in body["Entries"]]
+            self._answer(200, {"FailedEntryCount": 0, "Entries": results})
+
+        def _answer(self, status: int, document: dict[str, object]) -> None:
+            data = json.dumps(document).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def _stream(self, chunks: Iterator[bytes]) -> None:
+            self.send_response(200)
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            try:
+                for chunk in chunks:
+                    if chunk:
+                        self.wfile.write(b"%x\r\n%s\r\n" % (len(chunk), chunk))
+            except OSError:  # the relay was killed
+                self.close_connection = True
+
+        def log_message(self, *_: object) -> None:
+            return
+
+    return Handler
+
+
+def _relay(address: str, folder: Path) -> subprocess.Popen[bytes]:
+    kubeconfig = {
+        "current-context": "it",
+        "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
+        "clusters": [{"name": "it", "cluster": {"server": address}}],
+        "users": [{"name": "it", "user": {}}],
+    }
+    (folder / "kubeconfig").write_text(yaml.safe_dump(kubeconfig))
+    environment = {
+        "PATH": os.environ["PATH"],
+        "STATIONMASTER_RUN_ID": _RUN,
+        "STATIONMASTER_JOB": _RUN,
+        "STATIONMASTER_BUS_NAME": "stationmaster",
+        "STATIONMASTER_POD": "relay-0",
+        "STATIONMASTER_RELAY_KEY": "key",
+        "STATIONMASTER_ARTIFACTS_BUCKET": "results",
+        "AWS_REGION": "us-east-1",
+        "AWS_ENDPOINT_URL": address,
+        "AWS_ACCESS_KEY_ID": "bench",
+        "AWS_SECRET_ACCESS_KEY": "bench",
+        "KUBECONFIG": str(folder / "kubeconfig"),
+    }
+    with (folder / "relay.log").open("ab") as log:
+        command = [sys.executable, "-m", "stationmaster.relay"]
+        return subprocess.Popen(command, cwd=_REPOSITORY, env=environment, stderr=log)
+
+
+def _memory_mib(process: int) -> float:
+    """Return the resident memory of a process."""
+    command = ["ps", "-o", "rss=", "-p", str(process)]
+    shown = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    return int(shown or 0) / 1024
