@@ -70,7 +70,7 @@ def up(arguments: argparse.Namespace) -> int:
             console.print("stopping, every pod ends with it")
         _name_left(mode)
     except (OSError, ValueError) as exc:
-        return _refused(exc, arguments.state_dir)
+        return refused(exc, arguments.state_dir)
     return code
 
 
@@ -80,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
     for command in arguments.commands:
         word, _, text = command.strip().partition(" ")
         if word != "/train":
-            return _refused(ValueError(f'command "{word}": expected /train, e.g. "/train help"'))
+            return refused(ValueError(f'command "{word}": expected /train, e.g. "/train help"'))
         texts.append(text)
     try:
         with (
@@ -101,7 +101,7 @@ def run(arguments: argparse.Namespace) -> int:
             code = script.play(texts, together=arguments.together)
         _name_left(mode)
     except (OSError, ValueError) as exc:
-        return _refused(exc, arguments.state_dir)
+        return refused(exc, arguments.state_dir)
     if signals.asked():
         if not mode.processes_left:
             print(
@@ -134,7 +134,7 @@ def local_options(
     state_dir = arguments.state_dir.absolute()
 
     def claimed() -> None:
-        _log_to_file(state_dir / "local.log")
+        log_to_file(state_dir / "local.log")
         record.open()
 
     return LocalOptions(
@@ -163,7 +163,7 @@ def _rules_setting(path: Path | None) -> dict[str, str]:
     return {"rules_file": str(path.absolute())}
 
 
-def _log_to_file(path: Path) -> None:
+def log_to_file(path: Path) -> None:
     """Keep what the endpoints log out of the terminal."""
     # A line that the disk has no room for is dropped, not answered with a traceback.
     logging.raiseExceptions = False
@@ -176,7 +176,7 @@ def _log_to_file(path: Path) -> None:
     )
 
 
-def _refused(exc: Exception, state_dir: Path | None = None) -> int:
+def refused(exc: Exception, state_dir: Path | None = None) -> int:
     sentence = str(exc)
     if isinstance(exc, OSError) and exc.strerror:
         sentence = f"{exc.filename}: {exc.strerror}" if exc.filename else exc.strerror

@@ -191,7 +191,7 @@ def _add_deployment(parser: argparse.ArgumentParser) -> None:
 
 def _add_local(commands: Any) -> None:
     local = commands.add_parser("local", help="the whole product on this machine")
-    verbs = local.add_subparsers(required=True, metavar="up|run")
+    verbs = local.add_subparsers(required=True, metavar="up|run|chaos")
     up = verbs.add_parser("up", help="serve the channel's page until Ctrl-C")
     up.add_argument("--port", type=_port, default=8700, help="port of the page (default 8700)")
     up.add_argument(
@@ -243,6 +243,13 @@ def _add_local(commands: Any) -> None:
             action="store_true",
             help="let command= run what is typed in the channel on this machine, as you",
         )
+    chaos = verbs.add_parser("chaos", help="random faults under several runs, and what must hold")
+    chaos.add_argument("--seed", type=_seed, required=True, metavar="N", help="draws the faults")
+    chaos.add_argument(
+        "--minutes", type=_minutes, default=3.0, metavar="M", help="of faults (default 3)"
+    )
+    chaos.add_argument("--state-dir", type=_folder, default=RUN_STATE_DIR, metavar="DIR")
+    chaos.set_defaults(run=_later("local_chaos", "chaos", extra="local"))
     up.set_defaults(run=_later("local_mode", "up", extra="local"))
     run.set_defaults(run=_later("local_mode", "run", extra="local"))
 
@@ -251,6 +258,22 @@ def _port(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 5 and int(text) <= 65535):
         raise argparse.ArgumentTypeError(f'"{text}" is no port; give 0 (a free one) to 65535')
     return int(text)
+
+
+def _seed(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        raise argparse.ArgumentTypeError(f'"{text}" is no seed; give a whole number from 0 on')
+    return int(text)
+
+
+def _minutes(text: str) -> float:
+    try:
+        minutes = float(text)
+    except ValueError:
+        minutes = 0
+    if not 0 < minutes <= 60:
+        raise argparse.ArgumentTypeError(f'"{text}": give minutes above 0, and at most 60')
+    return minutes
 
 
 def _seconds(text: str) -> float:

@@ -94,6 +94,8 @@ class LocalOptions:
     settings: Mapping[str, str] = field(default_factory=dict)
     # A directory of programs that pods find first, e.g. a torchrun that only says that it trains.
     extra_path: Path | None = None
+    # Further variables of each container.
+    pod_environment: Mapping[str, str] = field(default_factory=dict)
     # Whether command= may run what is typed in the channel, on this machine and as this user.
     allow_commands: bool = False
     # Slack gives the bot 3 s; where nobody looks on, a slow machine may take longer.
@@ -268,6 +270,7 @@ class LocalMode:
             "HF_ENDPOINT": HubAccess.from_environment().url,
             # Two nodes of a run share this machine's cores.
             "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // 2)),
+            **self.options.pod_environment,
         }
 
     def _deploy(self) -> None:

@@ -132,6 +132,8 @@ class LocalCluster:
         self.add_nodes = self._nodes.add
         self.remove_nodes = self._nodes.remove_group
         self.lose_node = self._nodes.remove
+        self.replace_node = self._nodes.replace
+        self.process_ids = self._kubelet.process_ids
         self._controllers = [
             self._nodes,
             SpotInterruptions(

@@ -32,6 +32,8 @@ _LOOPBACK = "127.0.0.1"
 _LINK = "STATIONMASTER_LOCAL_LINK_MBPS"
 # Set by the kubelet: where a slow file system is mounted; with _MBPS at its end, what it moves.
 _LUSTRE = "STATIONMASTER_LOCAL_LUSTRE"
+# Set by local mode: while this file exists, binary files take no bytes.
+_FULL_DISK = "STATIONMASTER_LOCAL_FULL_DISK"
 
 
 class _WhenTorchIsImported:
@@ -148,6 +150,25 @@ def _mount_slowly(paths: list[str], pace: _Pace) -> None:
     io.open, os.readv = open_slowly, read_slowly
 
 
+def _mount_full(marker: str) -> None:
+    """Let the disk be full while a file exists."""
+    opened = io.open
+
+    class FullFile(io.FileIO):
+        def write(self, data: Any) -> int:
+            if os.path.exists(marker):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return super().write(data)
+
+    def open_full(file: Any, mode: str = "r", buffering: int = -1, *rest: Any, **more: Any) -> Any:
+        if mode == "wb":
+            raw = FullFile(file, "w")
+            return raw if buffering == 0 else io.BufferedWriter(raw)
+        return opened(file, mode, buffering, *rest, **more)
+
+    io.open = open_full
+
+
 def _refusal(port: int, exc: OSError) -> Exception:
     """Make what PyTorch itself raises: torchrun then tries to be that store's client."""
     from torch.distributed import DistNetworkError
@@ -168,5 +189,7 @@ if _LUSTRE in os.environ:
     _mount_slowly(
         os.environ[_LUSTRE].split(os.pathsep), _Pace(float(os.environ[f"{_LUSTRE}_MBPS"]) * 1e6)
     )
+if _FULL_DISK in os.environ:
+    _mount_full(os.environ[_FULL_DISK])
 sys.meta_path.insert(0, _WhenTorchIsImported())
 _run_hidden_one()

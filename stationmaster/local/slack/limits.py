@@ -100,10 +100,17 @@ class RateLimiter:
         self._lock = threading.Lock()
         self._posts: dict[str, _Bucket] = {}
         self._windows: dict[str, _Window] = {}
+        self._closed_until = 0.0
+
+    def close_for(self, seconds: float) -> None:
+        """Take no call for so long, as when the workspace is too busy."""
+        self._closed_until = self._clock() + seconds
 
     def retry_after_s(self, method: str, *, channel: str) -> int:
         """Count one call and return 0, or the seconds after which to try again."""
         now = self._clock()
+        if now < self._closed_until:
+            return max(1, math.ceil(self._closed_until - now))
         with self._lock:
             if method == "chat.postMessage":
                 burst = POST_MESSAGE_BURST

@@ -82,12 +82,13 @@ class LocalSlack:
             sockets=self._endpoint.sockets,
         )
         self._interactions = Interactions(endpoint=self._endpoint, app=self._app)
+        self._rates = RateLimiter(clock=clock)
         self._api = WebApi(
             endpoint=self._endpoint,
             methods=METHODS,
             bot_token=bot_token,
             app_token=app_token,
-            rates=RateLimiter(clock=clock) if enforce_rate_limits else None,
+            rates=self._rates if enforce_rate_limits else None,
         )
         self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
@@ -99,6 +100,7 @@ class LocalSlack:
         self.thread = self._endpoint.workspace.thread
         self.ephemerals = self._endpoint.workspace.ephemerals
         self.subscribe = self._endpoint.subscribe
+        self.close_for = self._rates.close_for
 
     @property
     def url(self) -> str:

@@ -79,6 +79,12 @@ class Kubelet:
         for worker in workers:
             worker.removed()
 
+    def process_ids(self, uid: str) -> list[int]:
+        """Return the processes that the containers of a pod began with and that have not ended."""
+        with self._lock:
+            worker = self._workers.get(uid)
+        return [] if worker is None else worker.process_ids()
+
     def _on_change(self, change: Change) -> None:
         """Called under the store's lock: hands over and returns."""
         pod = change.object

@@ -72,11 +72,11 @@ class PodWorker:
     def processes(self) -> list[str]:
         """Return the processes of its containers that have not ended."""
         pod = self._pod["metadata"]["name"]
-        return [
-            f"process {run.process_id} of pod {pod}"
-            for run in self._containers.all()
-            if run.process is not None
-        ]
+        return [f"process {process_id} of pod {pod}" for process_id in self.process_ids()]
+
+    def process_ids(self) -> list[int]:
+        """Return the ids of its containers' processes that have not ended."""
+        return [run.process_id for run in self._containers.all() if run.process is not None]
 
     # Called from other threads
 
