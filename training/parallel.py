@@ -127,6 +127,16 @@ def sum_over_ranks(values: list[float], ranks: Ranks) -> list[float]:
     return [float(value) for value in (total / ranks.sample_peers).tolist()]
 
 
+def gather_over_ranks(values: list[float], ranks: Ranks) -> list[list[float]]:
+    """Return the numbers of the host that each rank has; every rank gets those of all."""
+    every = torch.zeros(ranks.world_size, len(values), dtype=torch.float64)
+    every[ranks.rank] = torch.tensor(values, dtype=torch.float64)
+    if ranks.world_size > 1:
+        dist.all_reduce(every)
+    found: list[list[float]] = every.tolist()
+    return found
+
+
 def least_over_ranks(value: float | None, ranks: Ranks) -> float | None:
     """Return the smallest of the numbers that ranks have; None where none has one."""
     if ranks.world_size == 1:

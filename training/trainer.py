@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import math
+import shutil
 import threading
 import time
 from enum import StrEnum
@@ -42,6 +43,7 @@ from training.parallel import Ranks, start_sum_over_ranks, sum_over_ranks
 from training.position import Position, StepResult
 from training.profiling import recorded
 from training.progress import ProgressWriter
+from training.rank_times import RankTimes
 from training.schedule import learning_rate
 from training.sharding import ParallelModel
 from training.task import Batch, Forward, Task
@@ -97,6 +99,7 @@ class Trainer:
         self._newest_batches: list[Batch] = []
         self._throughput = Throughput(config.recipe, world_size=ranks.world_size)
         self._gpu_use = watch_gpu(ranks.device)
+        self._rank_times = RankTimes(task.blocks, ranks)
 
     def train(self) -> Outcome:
         """Resume if there is something to resume from, and train to the last step or to SIGTERM.
@@ -196,7 +199,8 @@ class Trainer:
         micro-batches.
         """
         rate = learning_rate(self._position.step + 1, self._training)
-        batches = list(self._task.source.micro_batches(self._position.samples_seen))
+        with self._rank_times.reading():
+            batches = list(self._task.source.micro_batches(self._position.samples_seen))
         self._newest_batches = batches
         targets, ranks_stopping = sum_over_ranks(
             [
@@ -300,6 +304,7 @@ class Trainer:
         step = self._position.step
         if step % self._training.log_every and step != self._training.steps:
             return
+        rates = self._throughput.take(self._ranks.device)
         self._progress.emit(
             ProgressLine(
                 step=step,
@@ -308,7 +313,8 @@ class Trainer:
                 learning_rate=result.learning_rate,
                 grad_norm=round(result.grad_norm, 6),
                 gpu_use=self._gpu_use.take_least(self._ranks),
-                **self._throughput.take(self._ranks.device),
+                **rates,
+                **self._rank_times.take(step_time_s=rates["step_time_s"]),
             )
         )
 
@@ -351,6 +357,7 @@ class Trainer:
                     size_bytes=saved.num_bytes,
                     stall_s=round(saved.stall_s, 4),
                     duration_s=round(saved.duration_s, 4),
+                    free_bytes=shutil.disk_usage(saved.path).free,
                 )
             )
 

@@ -14,6 +14,7 @@ from stationmaster.diagnosis.running import (
     network_finding,
     running_findings,
 )
+from stationmaster.domain.detected import Detection
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import NetworkObserved, PodsApart
 
@@ -34,6 +35,11 @@ def network_line(event: NetworkObserved, run: Run) -> str:
 def apart_line(event: PodsApart, run: Run) -> str:
     """Say that the nodes train each for itself."""
     return _line(apart_finding(event, run))
+
+
+def detection_line(detection: Detection) -> str:
+    """Say what was found wrong, by which figures, and what to do."""
+    return _line(RunningFinding(detection.evidence, detection.remedy))
 
 
 def _line(found: RunningFinding) -> str:

@@ -13,7 +13,7 @@ from bot.blocks.approval import approval_line
 from bot.blocks.failures import recovery_line
 from bot.blocks.recoveries import proof_line
 from bot.blocks.results import backup_line, export_line, push_line, results_line
-from bot.blocks.running import apart_line, network_line
+from bot.blocks.running import apart_line, detection_line, network_line
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.cluster.events import ClusterEvent
 from stationmaster.domain.cluster.replacements import MAX_REPLACED
@@ -71,6 +71,8 @@ def line_of(same: list[ThreadEvent], run: Run) -> str:
             return network_line(first, run)
         case ev.PodsApart():
             return apart_line(first, run)
+        case ev.TroubleDetected():
+            return detection_line(first.detection)
         case ev.NodeTakenBack():
             return taken_back_line(first, run)
         case ev.NodeRecovered():

@@ -1,4 +1,4 @@
-"""What is wrong with a run that trains: unused EFA, idle GPUs, a speed far below the plan's. Pure.
+"""What is wrong with a run that trains: unused EFA, a speed far below the plan's. Pure.
 
 The card asks when it is drawn, from what the run keeps. A run of which nothing is known has no
 finding: without NCCL's lines, without enough progress lines, or where the plan has no figure.
@@ -17,6 +17,7 @@ from stationmaster.domain.errors import UserError
 from stationmaster.domain.keys.own_code import is_joining
 from stationmaster.domain.planning.plan import Plan, plan_recipe
 from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.detections import found as now_wrong
 from stationmaster.domain.run.events import NetworkObserved, PodsApart, RunPhase
 from stationmaster.domain.run.speeds import usual
 
@@ -25,9 +26,6 @@ from stationmaster.domain.run.speeds import usual
 SLOW: Final = 0.5
 # Below this part of the planned MFU, the GPUs mostly wait.
 IDLE: Final = 0.1
-# Below this part of the time with a kernel, a GPU waits for its own process. A training GPU is
-# at 0.7 to 0.95; one that waits for other ranks is in NCCL's kernel and looks busy.
-UNUSED: Final = 0.5
 
 
 @dataclass(frozen=True)
@@ -47,9 +45,10 @@ def running_findings(run: Run) -> list[RunningFinding]:
         found.append(network)
     if run.apart is not None:
         found.append(apart_finding(run.apart, run))
-    if run.phase is RunPhase.RUNNING and (slow := _unused(run) or _slow(run)) is not None:
+    holds = [RunningFinding(each.evidence, each.remedy) for each in now_wrong(run).values()]
+    if not holds and run.phase is RunPhase.RUNNING and (slow := _slow(run)) is not None:
         found.append(slow)
-    return found
+    return found + holds
 
 
 def network_finding(event: NetworkObserved, run: Run) -> RunningFinding | None:
@@ -89,19 +88,6 @@ def apart_finding(event: PodsApart, run: Run) -> RunningFinding:
         f"the nodes have not joined: {names} both print what one rank of a run prints, so each of "
         f"{run.placement.nodes} nodes trains a model of its own",
         f"`/train stop {run.run_id}`, and {to_join}",
-    )
-
-
-def _unused(run: Run) -> RunningFinding | None:
-    use = usual(run.speeds.gpu_uses)
-    if use is None or use >= UNUSED:
-        return None
-    return RunningFinding(
-        f"a GPU is idle {1 - use:.0%} of the time: it waits for its own process, most often for "
-        "data, and the others wait for it",
-        "start it again with more data_workers or with prepared data (dataset=packed:...), or "
-        "without cpu_offload; "
-        f"`/train logs {run.run_id}` shows what its pods warn of",
     )
 
 

@@ -108,6 +108,12 @@ class ProgressLine(PrintedLine):
     memory_gib: Figure | None = None
     gpu_use: Figure | None = None
     """The part of the time, 0 to 1, in which the idlest GPU ran a kernel."""
+    data_wait: Figure | None = None
+    """The part of the time, 0 to 1, in which the rank that waits longest waited for data."""
+    slowest: Figure | None = None
+    """How many times as long as the median rank the slowest one computes, waits apart."""
+    slowest_rank: Count | None = None
+    slowest_node: str = ""
 
 
 class EvaluatedLine(PrintedLine):
@@ -132,6 +138,8 @@ class CheckpointSavedLine(PrintedLine):
     size_bytes: Count | None = None
     stall_s: Figure | None = None
     duration_s: Figure | None = None
+    free_bytes: Count | None = None
+    """What the file system has left after it."""
 
 
 class ResumedLine(PrintedLine):

@@ -29,6 +29,7 @@ from typing import Annotated, Final, Literal
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from stationmaster.domain.checkpoints import step_name
+from stationmaster.domain.detected import Detection
 from stationmaster.domain.errors import PermanentError
 from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.ids import RunId
@@ -282,6 +283,8 @@ class RunFacts(TrainerFacts):
     """Of its newest setbacks, as many as a run keeps."""
     setbacks: Setbacks = Setbacks()
     """What all of them have cost."""
+    detections: tuple[Detection, ...] = ()
+    """What was found wrong while it trained, the newest, as many as a run keeps."""
 
 
 class ResultManifest(RunFacts):

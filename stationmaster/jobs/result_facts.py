@@ -55,6 +55,7 @@ def result_facts(live: LiveRun, *, outcome: RunPhase) -> RunFacts:
         attempts=run.attempt_number,
         recoveries=tuple(run.recoveries),
         setbacks=run.setbacks,
+        detections=tuple(run.detections),
     )
 
 

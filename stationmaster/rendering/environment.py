@@ -57,6 +57,8 @@ def render_environment(spec: JobSpec) -> list[KubernetesObject]:
         *({"name": name, "value": value} for name, value in values.items()),
         # The address that peers reach this pod under; host names are not resolvable everywhere.
         {"name": "PET_LOCAL_ADDR", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+        # The name that people know the node by.
+        {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
         render_hugging_face_token(),
     ]
 

@@ -188,8 +188,6 @@ def _environment(spec: JobSpec, variables: Sequence[KubernetesObject]) -> list[K
     return [
         *(each for each in environment if each["name"] not in {*own, *without}),
         *as_variables(own),
-        # The name that people know the node by.
-        {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
     ]
 
 

@@ -29,6 +29,7 @@ from bot.blocks.thread import thread_message
 from stationmaster.domain.approvals import Approval, Wish
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.cluster.resources import Resource, ResourceStatus
+from stationmaster.domain.detected import Detection, Kind
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.results import Recovery
 from stationmaster.domain.run import changes
@@ -60,6 +61,9 @@ STAGED = {
     "counts": {"files": 3},
     "seconds": 12.0,
 }
+SPIKE = Detection(
+    kind=Kind.SPIKE, attempt=1, at=NOW, evidence="the loss jumped to 6", remedy="look at the data"
+)
 STOPPING = unsaved(unsaved_reason="", stop_requested_by="U0X")
 
 
@@ -139,6 +143,11 @@ TOLD = [
         [phase(RunPhase.QUEUED, WAITS)],
         in_phase(RunPhase.QUEUED, reason=WAITS),
         [f"\u25b8 *queued*: {WAITS}"],
+    ),
+    (
+        [event(ev.TroubleDetected, detection=SPIKE)],
+        running(),
+        ["\u26a0\ufe0f *the loss jumped to 6*. To do: look at the data"],
     ),
     *(
         (

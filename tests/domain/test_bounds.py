@@ -18,6 +18,7 @@ from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.cluster.resources import Resource, resources_after
 from stationmaster.domain.cluster.shares import shares
 from stationmaster.domain.commands.grammar import MAX_COMMAND_CHARACTERS
+from stationmaster.domain.detected import MAX_SAID, Detection, Kind
 from stationmaster.domain.errors import IllegalTransition
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.results import MAX_WHY, Recovery
@@ -34,6 +35,20 @@ LONG = "\x1b" * 2_000  # six bytes each as JSON
 LONG_WORDS = "\U0001f600" * MAX_COMMAND_CHARACTERS
 _LARGE = dict.fromkeys(set(Recovery.model_fields) - {"why", "passed_at"}, 2**52)
 RECOVERY = Recovery(why="w" * MAX_WHY, passed_at=START, **_LARGE)
+
+FIGURES = dict.fromkeys(
+    ("samples_per_s", "mfu", "gpu_use", "step_time_s", "data_wait", "slowest"), 1 / 3
+) | {"slowest_node": "n" * 80, "slowest_rank": 2**52}
+DETECTION = Detection(
+    kind=Kind.STRAGGLER,
+    attempt=2**52,
+    at=START,
+    step=2**52,
+    evidence="w" * MAX_SAID,
+    remedy="w" * MAX_SAID,
+    node="n" * 80,
+    rank=2**52,
+)
 
 
 def collections(model: type[BaseModel], path: str = "") -> Iterator[tuple[str, Bound | None]]:
@@ -73,7 +88,7 @@ def run_events(number: int) -> list[ev.RunEvent]:
     failed = {"pod": pod, "process": LONG, "line": LONG, "evidence": LONG}
     progress = {"seq": 2 * number, "step": number, "total_steps": 2**52, "loss_nats": 1 / 3}
     return [
-        event(ev.ProgressReported, **progress, samples_per_s=1 / 3, mfu=1 / 3, gpu_use=1 / 3),
+        event(ev.ProgressReported, **progress, **FIGURES),
         event(ev.PodChanged, **changed),
         event(ev.ProcessFailed, **failed),
         event(ev.NodeLost, node=f"a{number}-".ljust(300, "é"), reason=LONG),
@@ -92,6 +107,8 @@ def run_events(number: int) -> list[ev.RunEvent]:
             rendezvous_id=LONG,
         ),
         event(ev.TrainingRecovered, recovery=RECOVERY),
+        event(ev.TroubleDetected, detection=DETECTION),
+        event(ev.CheckpointSaved, step=number, stall_s=1 / 3, size_bytes=2**52, free_bytes=2**52),
         event(ev.ResultsNotPushed, repository=LONG, reason=LONG),
         event(ev.DataUnlinked, cluster_id=CLUSTER_ID, reason=LONG),
         event(ev.ResultsUnsaved, reason=LONG),

@@ -110,6 +110,11 @@ def has_restarts_left(run: Run) -> bool:
     return run.request.restarts is not None and run.attempt_number <= run.request.restarts
 
 
+def may_restart(run: Run) -> bool:
+    """Say whether another attempt may begin after what can pass."""
+    return has_restarts_left(run) or not _why_last(run)
+
+
 def _why_last(run: Run) -> str:
     """Say why there is no further attempt after a cause that passes; "" where there is one."""
     if run.request.restarts is not None:

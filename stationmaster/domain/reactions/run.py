@@ -40,6 +40,7 @@ from stationmaster.domain.reactions.restarts import (
     NextAttempt,
     after_failures,
     has_restarts_left,
+    may_restart,
     recovered,
     runs_again,
     set_back,
@@ -73,6 +74,7 @@ from stationmaster.domain.reactions.workflow import (
 )
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.detections import detected
 from stationmaster.domain.run.events import RunEvent, RunPhase
 from stationmaster.domain.run.recoveries import proven
 from stationmaster.domain.run.stall import why_stalled
@@ -216,13 +218,15 @@ def decide(run: Run, seen: Seen, policy: Policy) -> Reactions:
 
 
 def consequences(run: Run, event: RunEvent) -> list[RunEvent]:
-    """Return what the store writes with `event`: changes of phase, and the end of a setback."""
+    """Return what the store writes with `event`: changes of phase, the end of a setback, and what
+    is found wrong."""
     changes: list[RunEvent] = [
         reaction.event_after(event)
         for reaction in decide(run, event, POLICY)
         if isinstance(reaction, ChangePhase)
     ]
-    return [*changes, *proven(run, event)]
+    found = detected(run, event, may_restart=may_restart(run))
+    return [*changes, *proven(run, event), *found]
 
 
 _NewsOnly = (
@@ -247,6 +251,7 @@ _NewsOnly = (
     | ev.CheckpointSaved
     | ev.TrainingFinished
     | ev.TrainingRecovered
+    | ev.TroubleDetected
     | ev.NetworkObserved
     | ev.PodsApart
     | ev.NodeTakenBack

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from stationmaster.domain.aggregate import Bound, State, repeated
 from stationmaster.domain.approvals import Approval
+from stationmaster.domain.detected import Detection, Kind
 from stationmaster.domain.event import shared
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.job_kinds import JobKind
@@ -38,6 +39,8 @@ from stationmaster.domain.run.staging import Staging
 
 # Loss points kept on the run for the card's sparkline; the full curve is in the run's events.
 MAX_LOSS_POINTS: Final = 96
+# Of its newest attempt, each kind is there.
+MAX_DETECTIONS: Final = len(Kind)
 
 
 class Wait(StrEnum):
@@ -93,6 +96,8 @@ class Run(State):
     """What the newest setbacks have cost, and what proves that training went on rightly."""
     earlier_setbacks: Setbacks = Setbacks()
     """What those before them have cost."""
+    detections: Annotated[list[Detection], Bound(MAX_DETECTIONS)] = Field(default_factory=list)
+    """What was found wrong while it trained."""
     trainer_seen_at: datetime | None = None
     """When the trainer last said anything, by its own clock."""
     preparing: ev.TrainingPreparing | None = None
@@ -104,7 +109,7 @@ class Run(State):
         default_factory=list
     )
     speeds: Speeds = Field(default_factory=Speeds)
-    """The speeds of its newest progress lines."""
+    """What its newest progress lines and checkpoints have said."""
     network: ev.NetworkObserved | None = None
     """The use of EFA that its newest attempt lacks; None where nothing says so."""
     apart: ev.PodsApart | None = None

@@ -28,7 +28,7 @@ from stationmaster.domain.run.recoveries import (
     trains_again,
     went_on,
 )
-from stationmaster.domain.run.speeds import Speeds, speeds_after
+from stationmaster.domain.run.speeds import Speeds, speeds_after, speeds_saved
 from stationmaster.domain.run.staging import staging_after
 
 # A step that was under way when a pod or node was lost may be reported after the loss; one that is
@@ -103,6 +103,8 @@ def _changes(run: Run, event: RunEvent) -> dict[str, object]:
             known = [*run.recoveries, event.recovery]
             earlier = run.earlier_setbacks.after(*known[:-MAX_RECOVERIES])
             return {"setback": None, "recoveries": known, "earlier_setbacks": earlier}
+        case ev.TroubleDetected():
+            return {"detections": [*run.detections, event.detection]}
         case ev.NetworkObserved():
             return {"network": event} if event.job == run.job else {}
         case ev.PodsApart():
@@ -203,9 +205,10 @@ def _training_changes(run: Run, event: _TrainingEvent) -> dict[str, object]:
         case ev.TrainingEvaluated():
             return {"evaluation": event}
         case ev.CheckpointSaved():
+            saved: dict[str, object] = {"speeds": speeds_saved(run.speeds, event)}
             if event.step <= (run.last_checkpoint_step or 0):
-                return {}
-            return {"last_checkpoint_step": event.step, "restarts_in_vain": 0}
+                return saved
+            return saved | {"last_checkpoint_step": event.step, "restarts_in_vain": 0}
         case ev.TrainingResumed():
             return {
                 "setback": resumed(run.setback, event),

@@ -14,6 +14,7 @@ from pydantic import Field, TypeAdapter
 
 from stationmaster.domain.approvals import Approval, Decided
 from stationmaster.domain.datasets import Preparation
+from stationmaster.domain.detected import Detection
 from stationmaster.domain.event import Event, make_event_id
 from stationmaster.domain.frozen import LATE
 from stationmaster.domain.ids import AttemptId, ClusterId, EventId, RunId
@@ -383,6 +384,12 @@ class ProgressReported(_Event):
     memory_gib: float | None = None
     gpu_use: float | None = None
     """The part of the time, 0 to 1, in which the idlest GPU ran a kernel."""
+    data_wait: float | None = None
+    """The part of the time, 0 to 1, in which the rank that waits longest waited for data."""
+    slowest: float | None = None
+    """How many times as long as the median rank the slowest one computes, waits apart."""
+    slowest_rank: int | None = None
+    slowest_node: Name = ""
 
 
 class TrainingEvaluated(_Event):
@@ -406,6 +413,11 @@ class CheckpointSaved(_Event):
     step: int
     path: str = ""
     duration_s: float | None = None
+    stall_s: float | None = None
+    """For how long training stood still for it."""
+    size_bytes: int | None = None
+    free_bytes: int | None = None
+    """What the file system had left after it."""
 
 
 class WorkersRestarting(_Event):
@@ -446,6 +458,13 @@ class TrainingRecovered(_Event):
 
     type: Literal["training.recovered"] = "training.recovered"
     recovery: Recovery
+
+
+class TroubleDetected(_Event):
+    """Something is wrong with a run that trains; reported once for each kind and attempt."""
+
+    type: Literal["trouble.detected"] = "trouble.detected"
+    detection: Detection
 
 
 class TrainingReportedFailure(_Event):
@@ -573,7 +592,8 @@ RunEvent = Annotated[
     | AttemptStarted
     | NodesLeased
     | JobSubmitted
-    | TrainingRecovered,
+    | TrainingRecovered
+    | TroubleDetected,
     Field(discriminator="type"),
 ]
 

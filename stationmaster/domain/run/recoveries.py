@@ -143,9 +143,14 @@ def robust_z(new: Sequence[float], old: Sequence[float]) -> float | None:
     """
     if not new or len(old) < ENOUGH_LOSSES:
         return None
-    middle = median(old)
-    spread = _NORMAL * median(abs(each - middle) for each in old)
-    return (median(new) - middle) / spread if spread > 0 else None
+    spread = robust_spread(old)
+    return (median(new) - median(old)) / spread if spread > 0 else None
+
+
+def robust_spread(values: Sequence[float]) -> float:
+    """Return the standard deviation, which single outliers do not change."""
+    middle = median(values)
+    return _NORMAL * median(abs(each - middle) for each in values)
 
 
 def step_size(run: Run) -> tuple[int | None, int | None]:

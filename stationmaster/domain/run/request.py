@@ -10,6 +10,7 @@ from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.datasets import AS_IT_IS, Dataset, NamedData, read_dataset
+from stationmaster.domain.detected import Wanted
 from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.keys.registry import Options
@@ -42,6 +43,8 @@ class TrainingRequest(Options):
     """The runs of the study that it is one of, itself among them; at most MOST_COMPARED."""
     model: LanguageModel | None = None
     """What the Hugging Face hub said of hf:ORG/MODEL when it was typed; nothing asks it again."""
+    detections: Wanted = Field(default_factory=dict)
+    """What follows from what is found wrong, by the rules of its channel."""
     command: str
     team_id: str
     channel_id: str

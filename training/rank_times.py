@@ -1,0 +1,97 @@
+"""How long each rank itself computes and waits for data: which one the others wait for.
+
+All ranks take a step together, so the time of a step says nothing of one of them. Measured is what
+no other rank is waited for in: the blocks' forward passes between FSDP's exchanges, by events of
+the GPU or the clock, and reading a batch. Ranks that split products or share sequences wait for
+each other inside of blocks as well, and look alike.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from statistics import median_low
+from typing import Any, Final, TypedDict
+
+import torch
+from torch import nn
+
+from training.agreement import gathered
+from training.parallel import Ranks, gather_over_ranks
+
+# Between two progress lines; of more, the first ones stand for the rest.
+_MAX_PASSES: Final = 512
+
+
+class RankTimeFields(TypedDict):
+    """What a progress line says of them."""
+
+    data_wait: float
+    slowest: float | None
+    slowest_rank: int | None
+    slowest_node: str
+
+
+class RankTimes:
+    """Measures this rank between two progress lines, and compares all ranks at each line."""
+
+    def __init__(self, blocks: Sequence[nn.Module], ranks: Ranks) -> None:
+        """Every rank calls it, once its blocks are sharded: FSDP's own hooks stay outside."""
+        self._ranks = ranks
+        self._nodes = gathered(os.environ.get("NODE_NAME") or socket.gethostname(), ranks)
+        self._passes: list[tuple[Any, Any]] = []
+        self._began: Any = None
+        self._waited_s = 0.0
+        self._steps = 0
+        if ranks.world_size > 1:
+            for block in blocks:
+                block.register_forward_pre_hook(self._enter)
+                block.register_forward_hook(self._leave, prepend=True)
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Count what happens inside as the wait for the data of one step."""
+        began = time.perf_counter()
+        yield
+        self._waited_s += time.perf_counter() - began
+        self._steps += 1
+
+    def take(self, *, step_time_s: float) -> RankTimeFields:
+        """Compare the ranks since the last call; every rank calls it, and gets the same."""
+        wait = self._waited_s / max(step_time_s * self._steps, self._waited_s, 1e-9)
+        mine = [sum(self._seconds(*each) for each in self._passes), wait]
+        times, waits = zip(*gather_over_ranks(mine, self._ranks), strict=True)
+        self._passes, self._waited_s, self._steps = [], 0.0, 0
+        usual, most = median_low(times), max(times)
+        rank = times.index(most)
+        is_known = usual > 0
+        return {
+            "data_wait": round(max(waits), 4),
+            "slowest": round(most / usual, 3) if is_known else None,
+            "slowest_rank": rank if is_known else None,
+            "slowest_node": self._nodes[rank] if is_known else "",
+        }
+
+    def _enter(self, block: nn.Module, _inputs: object) -> None:
+        if block.training and len(self._passes) < _MAX_PASSES:
+            self._began = self._now()
+
+    def _leave(self, _block: nn.Module, _inputs: object, _outputs: object) -> None:
+        if self._began is not None:
+            self._passes.append((self._began, self._now()))
+            self._began = None
+
+    def _now(self) -> Any:
+        if self._ranks.device.type != "cuda":
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def _seconds(self, began: Any, ended: Any) -> float:
+        if self._ranks.device.type != "cuda":
+            return float(ended - began)
+        return float(began.elapsed_time(ended)) / 1000
