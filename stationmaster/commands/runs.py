@@ -222,15 +222,18 @@ def _request(
         # A plan, because what fits may cost more than what was asked for.
         remedy = f"/train plan {start.fitting_words}" if start.fitting_words else None
         raise NotPossibleNow(f"{start.recipe} {plan.misfits[0]}", suggestion=remedy)
+    request = start.requested(
+        command=who.words,
+        team_id=who.team_id,
+        channel_id=who.channel_id,
+        user_id=who.user_id,
+        study=study,
+    )
+    if (its := services.rules.of(who.channel_id)) is not None:
+        request = request.model_copy(update={"detections": its.detections})
     requested = RunRequested(
         **services.run_stamp(run_id, "requested"),
-        request=start.requested(
-            command=who.words,
-            team_id=who.team_id,
-            channel_id=who.channel_id,
-            user_id=who.user_id,
-            study=study,
-        ),
+        request=request,
         price_per_hour_usd=plan.price_per_hour_usd,
         estimated_cost_usd=plan.estimated_cost_usd,
         emulated_speed=services.settings.emulated_speed,

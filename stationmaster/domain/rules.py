@@ -16,6 +16,7 @@ from pydantic import Field
 
 from stationmaster.domain.approvals import Limits
 from stationmaster.domain.commands.guards import Quota
+from stationmaster.domain.detected import Wanted
 from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.identities import ARN, LISTED
 from stationmaster.domain.teams import IN_TEAM, split
@@ -98,6 +99,8 @@ class ChannelRules(Frozen, extra="forbid"):
     """What the channel may have at a time."""
     each_person: Quota = Quota()
     """What one person may have in the channel."""
+    detections: Wanted = Field(default_factory=dict)
+    """What follows from what is found wrong with a run that trains."""
 
     def listed(self, role: Role) -> list[str]:
         """List everybody who has at least `role`."""

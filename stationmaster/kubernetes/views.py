@@ -6,6 +6,7 @@ Each `parse_*` takes an object as the API server sends it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final
 
@@ -105,6 +106,7 @@ class JobView(Frozen):
     name: str
     uid: str = ""
     conditions: list[JobCondition] = []
+    created_at: datetime | None = None
     suspended: bool = False
     """Whether it is to have no pods: nobody has admitted it yet, or somebody has stopped it."""
 
@@ -252,6 +254,7 @@ def parse_job(item: Json, backend: JobBackend) -> JobView:
         kind=backend.KIND,
         name=item["metadata"]["name"],
         uid=item["metadata"].get("uid", ""),
+        created_at=item["metadata"].get("creationTimestamp"),
         conditions=backend.conditions(item),
         suspended=backend.is_suspended(item),
     )

@@ -26,7 +26,7 @@ from stationmaster.services import Services
 from stationmaster.steps.conclude_cluster import fail_cluster
 from stationmaster.steps.conclude_teardown import fail_teardown
 from stationmaster.steps.parts.backups import back_up
-from stationmaster.steps.parts.budgets import look_at_budget
+from stationmaster.steps.parts.budgets import look_at_budget, stop_where_decided
 from stationmaster.steps.parts.next_attempt import begin_attempt
 from stationmaster.steps.parts.records import change_phases
 from stationmaster.steps.parts.silence import find_lost_capacity
@@ -68,6 +68,7 @@ def record_batch(services: Services, batch: RelayBatch) -> list[tuple[RunEvent, 
     settle_wait(services, run.run_id, reactions)
     if batch.heartbeat:
         look_at_budget(services, run)
+    stop_where_decided(services, run, reactions)
     begin_attempt(services, run, reactions)
     back_up(services, run, reactions)  # last: it may take as long as the cluster needs to answer
     return refused

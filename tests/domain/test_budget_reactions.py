@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from histories import event, take
 
-from stationmaster.domain.reactions.budgets import StopForBudget, WarnOfBudget
+from stationmaster.domain.reactions.budgets import WarnOfBudget
+from stationmaster.domain.reactions.ending import StopRun
 from stationmaster.domain.reactions.run import POLICY, decide
 from stationmaster.domain.reactions.seen import Spent
 from stationmaster.domain.run import events as ev
@@ -35,8 +36,8 @@ def test_each_part_of_a_budget_is_said_once(spent, percent):
 def test_run_is_stopped_at_its_budget_wherever_it_is(phase):
     (stop,) = decide(with_budget(100, phase), Spent(100.4), POLICY)
 
-    assert stop == StopForBudget(
-        "stopped because its budget of $100.00 is used up: it has cost $100.40"
+    assert stop == StopRun(
+        "budget", "stopped because its budget of $100.00 is used up: it has cost $100.40"
     )
 
 

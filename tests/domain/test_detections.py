@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from histories import after, event, step, take
+from pydantic import ValidationError
 
 from stationmaster.domain.detected import Action, Detection, Kind
+from stationmaster.domain.reactions.ending import StopRun
+from stationmaster.domain.reactions.restarts import NextAttempt
+from stationmaster.domain.reactions.run import POLICY, decide
+from stationmaster.domain.reactions.seen import RelayHeard
+from stationmaster.domain.rules import ChannelRules
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.detections import found
 from stationmaster.domain.run.events import RunEvent, RunPhase
+from stationmaster.domain.run.speeds import KEPT_LOSSES
 from tests.support.factories import RUN_ID, make_request, make_run
 
 SECONDS = 5.0
@@ -171,3 +180,91 @@ def test_next_attempt_is_told_anew_and_a_run_keeps_the_newest():
 
     assert [each.attempt for each in run.detections] == list(range(7, 16))
     assert isinstance(run.detections[0], Detection)
+
+
+HEARD = RelayHeard(after(hours=1), heartbeat=True)
+
+
+def straggling(action: Action, **request: Any) -> Run:
+    events = [attempt(1, at=0), *TROUBLES[Kind.STRAGGLER][0]]
+    return run_of(*events, detections={Kind.STRAGGLER: action}, **request)
+
+
+def answers(run: Run) -> list[Any]:
+    return [each for each in decide(run, HEARD, POLICY) if isinstance(each, StopRun | NextAttempt)]
+
+
+def test_channel_decides_what_follows_once_it_is_told():
+    evidence = straggling(Action.TELL).detections[0].evidence
+
+    assert answers(straggling(Action.TELL)) == []
+    stopped = straggling(Action.STOP)
+    assert answers(stopped) == [StopRun("straggler", f"stopped because {evidence}")]
+    assert answers(take(stopped, event(ev.StopRequested, user_id="U1"))) == []
+    for action in (Action.RESTART, Action.REPLACE):
+        assert answers(straggling(action)) == [NextAttempt(2, evidence)]
+        assert answers(take(straggling(action), attempt(2, at=999))) == []
+
+
+@pytest.mark.parametrize("keys", [{"attempts": 1}, {"restarts": 0}])
+def test_restart_that_is_not_allowed_any_more_is_only_told(keys: dict[str, int]):
+    run = straggling(Action.RESTART, **keys)
+
+    assert run.detections[0].action is Action.TELL
+    assert answers(run) == []
+
+
+def test_job_that_is_deleted_to_be_made_anew_has_not_disappeared():
+    gone = event(ev.JobDisappeared, at=90, job="j")
+    ended_pod = event(ev.PodChanged, at=91, pod="w-0", phase="Failed", exit_code=143)
+
+    run = take(straggling(Action.REPLACE), gone, ended_pod)
+    late = take(run, attempt(2, at=95), gone)
+
+    assert answers(run) == [NextAttempt(2, run.detections[0].evidence)]
+    assert run.reason == run.detections[0].evidence
+    assert (late.job_disappeared, late.phase) == (False, RunPhase.RECOVERING)
+    assert take(late, event(ev.JobDisappeared, at=200, job="j")).job_disappeared
+
+
+@pytest.mark.parametrize(
+    ("wanted", "words"),
+    [
+        ({"spike": "replace"}, 'only "straggler" names a node'),
+        ({"spikes": "tell"}, "'not_finite', 'spike'"),
+        ({"spike": "mute"}, "'tell', 'stop', 'restart' or 'replace'"),
+    ],
+)
+def test_rules_that_cannot_be_followed_are_refused(wanted: dict[str, str], words: str):
+    with pytest.raises(ValidationError, match=words):
+        ChannelRules(detections=wanted)
+
+
+# What the trainer printed of each recipe's small preset, and of tiny-llama, with two ranks on two
+# busy cores: seconds since the start, step, loss, seconds of a step, wait for data, slowest rank;
+# of a checkpoint, seconds, step, stall, bytes, and what was free.
+RECORDED = json.loads(Path(__file__).with_name("healthy_runs.json").read_text())
+
+
+def recorded(recipe: str) -> list[RunEvent]:
+    events: list[RunEvent] = []
+    for seq, (at, number, *figures) in enumerate(RECORDED[recipe]):
+        if len(figures) == 3:
+            names = ("stall_s", "size_bytes", "free_bytes")
+            fields = dict(zip(names, figures, strict=True))
+            events.append(event(ev.CheckpointSaved, at=at, step=number, **fields))
+            continue
+        names = ("loss_nats", "step_time_s", "data_wait", "slowest", "slowest_rank")
+        fields = dict(zip(names, figures, strict=True)) | {"seq": seq}
+        events.append(step(number, at=at, **fields, slowest_node=f"n-{figures[-1]}"))
+    return events
+
+
+@pytest.mark.parametrize("recipe", RECORDED)
+def test_nothing_is_detected_in_a_recorded_healthy_run(recipe: str):
+    run = run_of(*recorded(recipe))
+
+    assert run.progress is not None
+    assert run.progress.step >= 60
+    assert len(run.speeds.losses) == KEPT_LOSSES
+    assert kinds(run) == []

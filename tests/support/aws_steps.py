@@ -209,7 +209,7 @@ class Account:
 
     def happen(self, kind: type, /, **values: object) -> Run:
         """Record an event of the run as if another part of the product had."""
-        event_id = f"{kind.__name__}-{values}-{self.late}"
+        event_id = f"{kind.__name__}-{values}-{self.late}"[-300:]
         event = make_event(kind, event_id=event_id, run_id=self.run_id, at=self.now(), **values)
         return self.services.runs.record(self.run_id, [event])
 

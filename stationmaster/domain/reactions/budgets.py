@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from stationmaster.domain.reactions.ending import StopRun
 from stationmaster.domain.reactions.seen import MonthSpent, Spent
 from stationmaster.domain.run.aggregate import Run
 
@@ -20,14 +21,7 @@ class WarnOfBudget:
     percent: int
 
 
-@dataclass(frozen=True, slots=True)
-class StopForBudget:
-    """Stop the run, as a person would; `why` is the reason."""
-
-    why: str
-
-
-def budget_spent(run: Run, spent: Spent) -> tuple[WarnOfBudget | StopForBudget, ...]:
+def budget_spent(run: Run, spent: Spent) -> tuple[WarnOfBudget | StopRun, ...]:
     """Warn at each of the percentages once, and stop the run at its budget."""
     budget = run.request.budget_usd
     if budget is None or run.is_ending:
@@ -35,16 +29,16 @@ def budget_spent(run: Run, spent: Spent) -> tuple[WarnOfBudget | StopForBudget, 
     percent = percent_reached(spent.usd, budget)
     if percent == ALL:
         said = f"its budget of ${budget:,.2f} is used up: it has cost ${spent.usd:,.2f}"
-        return (StopForBudget(f"stopped because {said}"),)
+        return (StopRun("budget", f"stopped because {said}"),)
     return (WarnOfBudget(percent),) if percent > run.budget_percent else ()
 
 
-def month_spent(run: Run, spent: MonthSpent) -> tuple[StopForBudget, ...]:
+def month_spent(run: Run, spent: MonthSpent) -> tuple[StopRun, ...]:
     """Stop a run of the channel and the month once the budget of both is used up."""
     if run.is_ending or percent_reached(spent.usd, spent.budget_usd) < ALL:
         return ()
     said = f"the budget of this channel for {spent.month}, ${spent.budget_usd:,.2f}, is used up"
-    return (StopForBudget(f"stopped because {said}: ${spent.usd:,.2f} were spent"),)
+    return (StopRun("budget", f"stopped because {said}: ${spent.usd:,.2f} were spent"),)
 
 
 def percent_reached(usd: float, budget: float) -> int:

@@ -45,6 +45,14 @@ class ChangePhase:
 
 
 @dataclass(frozen=True, slots=True)
+class StopRun:
+    """Stop the run, as a person would; `why` is the reason, and `cause` what it is due to."""
+
+    cause: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class LeaveUnsaved:
     """Give up saving for now, and ask people what to do."""
 

@@ -21,6 +21,7 @@ from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.attempts import in_vain
 from stationmaster.domain.run.changes import REPORTED_LATE
+from stationmaster.domain.run.detections import pending_restart
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.domain.run.failures import first_cause
 from stationmaster.domain.sizes import counted
@@ -105,6 +106,14 @@ def after_failures(run: Run, now: datetime | None) -> tuple[EndWait | NextAttemp
     return (NextAttempt(run.attempt_number + 1, why),)
 
 
+def made_anew(run: Run) -> tuple[NextAttempt, ...]:
+    """Begin the next attempt for what was found wrong while the job trained, if that is wanted."""
+    found = pending_restart(run)
+    if found is None or run.phase not in (RunPhase.RUNNING, RunPhase.RECOVERING):
+        return ()
+    return (NextAttempt(run.attempt_number + 1, found.evidence),)
+
+
 def has_restarts_left(run: Run) -> bool:
     """Say whether the job may be made anew whatever the cause, because that was typed."""
     return run.request.restarts is not None and run.attempt_number <= run.request.restarts
@@ -165,7 +174,11 @@ def set_back(run: Run, event: Setback) -> tuple[ChangePhase, ...]:
     ends = {Nature.PROGRAM}
     if not run.request.uses_own_trainer:
         ends |= {Nature.UNEXPLAINED}
-    if run.phase is not RunPhase.RUNNING or nature_of(run) in ends:
+    if run.phase is not RunPhase.RUNNING:
+        return ()
+    if found := pending_restart(run):
+        return (ChangePhase(RunPhase.RECOVERING, found.evidence),)
+    if nature_of(run) in ends:
         return ()
     reason = why_set_back(run, event)
     return (ChangePhase(RunPhase.RECOVERING, reason),) if reason is not None else ()

@@ -16,11 +16,11 @@ from typing import Final
 
 from stationmaster.domain.approvals import EXPIRES_AFTER
 from stationmaster.domain.cluster.events import ClusterPhase
+from stationmaster.domain.detected import Action
 from stationmaster.domain.durations import typed_duration
 from stationmaster.domain.errors import RunStopped, TrainingFailed
 from stationmaster.domain.reactions.backups import LookAtBackup, StartBackup, backup_due
 from stationmaster.domain.reactions.budgets import (
-    StopForBudget,
     WarnOfBudget,
     budget_spent,
     month_spent,
@@ -28,6 +28,7 @@ from stationmaster.domain.reactions.budgets import (
 from stationmaster.domain.reactions.ending import (
     ChangePhase,
     LeaveUnsaved,
+    StopRun,
     conclusion,
     crashed,
     over,
@@ -40,6 +41,7 @@ from stationmaster.domain.reactions.restarts import (
     NextAttempt,
     after_failures,
     has_restarts_left,
+    made_anew,
     may_restart,
     recovered,
     runs_again,
@@ -74,7 +76,7 @@ from stationmaster.domain.reactions.workflow import (
 )
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run
-from stationmaster.domain.run.detections import detected
+from stationmaster.domain.run.detections import detected, pending
 from stationmaster.domain.run.events import RunEvent, RunPhase
 from stationmaster.domain.run.recoveries import proven
 from stationmaster.domain.run.stall import why_stalled
@@ -142,7 +144,7 @@ Reaction = (
     | RecordCrash
     | LeaveUnsaved
     | WarnOfBudget
-    | StopForBudget
+    | StopRun
     | StartBackup
     | LookAtBackup
     | NextAttempt
@@ -321,7 +323,8 @@ def _end_of_wait(run: Run, now: datetime, policy: Policy) -> Reactions:
 def _end_of_job(run: Run, now: datetime | None = None) -> Reactions:
     """End the wait for a job that has ended; how the run ends is settled once it is saved.
 
-    A job whose cause passes, or that may be started again, is made anew instead.
+    A job whose cause passes, that may be started again, or in which something was found that its
+    channel wants it restarted for, is made anew instead.
     """
     if run.phase is RunPhase.SAVING:
         return (EndWait(RunStopped, why_saving(run)),)
@@ -329,6 +332,8 @@ def _end_of_job(run: Run, now: datetime | None = None) -> Reactions:
         return (EndWait(RunStopped, stop_reason(run)),)
     if run.job_condition == "Succeeded":
         return (EndWait(),)
+    if anew := made_anew(run):
+        return anew
     if run.job_disappeared or (run.trainer_failure and not has_restarts_left(run)):
         return (EndWait(TrainingFailed, why_failed(run)),)
     return after_failures(run, now)
@@ -337,7 +342,15 @@ def _end_of_job(run: Run, now: datetime | None = None) -> Reactions:
 def _watched(run: Run, heard: RelayHeard) -> Reactions:
     if not heard.heartbeat:
         return ()
-    return (*_ask_capacity(run), Do.PROLONG_WAIT, *backup_due(run, heard.at))
+    return (*_ask_capacity(run), Do.PROLONG_WAIT, *backup_due(run, heard.at), *_stop_for(run))
+
+
+def _stop_for(run: Run) -> Reactions:
+    """Stop the run for what was found wrong, where its channel wants that."""
+    found = pending(run)
+    if found is None or found.action is not Action.STOP or run.is_ending:
+        return ()
+    return (StopRun(found.kind, f"stopped because {found.evidence}"),)
 
 
 def _ask_capacity(run: Run) -> Reactions:

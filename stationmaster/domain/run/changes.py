@@ -16,6 +16,7 @@ from stationmaster.domain.outside import MAX_KEPT_BYTES, clipped
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import MAX_LOSS_POINTS, Run
 from stationmaster.domain.run.attempts import begun, ended, placed, submitted
+from stationmaster.domain.run.detections import pending_restart
 from stationmaster.domain.run.events import RunEvent, RunPhase
 from stationmaster.domain.run.failure_lines import says_lost_peer
 from stationmaster.domain.run.failures import failures_after, first_cause, still_open
@@ -154,7 +155,9 @@ def _job_changes(run: Run, event: _JobEvent) -> dict[str, object]:
                 "job_ended_at": event.at if ends else None,
             } | (_set_back(event) if event.condition == "Restarting" else {})
         case ev.JobDisappeared():
-            return {"job_disappeared": True}
+            # Of an attempt that was ended to make the job anew, it may be reported after that.
+            began = run.attempt.started_at if run.attempt is not None else run.requested_at
+            return {"job_disappeared": event.at >= began and pending_restart(run) is None}
         case ev.PodChanged():
             if run.is_queued_as_job and event.phase == "Deleted":
                 return {"pods": {name: pod for name, pod in run.pods.items() if name != event.pod}}

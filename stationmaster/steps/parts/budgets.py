@@ -5,13 +5,15 @@ channel and a month every minute, by the notifier.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 
 from stationmaster.cluster_upkeep import follow_up
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import KeepExtended
 from stationmaster.domain.ids import ClusterId, RunId
-from stationmaster.domain.reactions.budgets import ALL, StopForBudget, WarnOfBudget, percent_reached
-from stationmaster.domain.reactions.run import POLICY, decide
+from stationmaster.domain.reactions.budgets import ALL, WarnOfBudget, percent_reached
+from stationmaster.domain.reactions.ending import StopRun
+from stationmaster.domain.reactions.run import POLICY, Reaction, decide
 from stationmaster.domain.reactions.seen import MonthSpent, Spent
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import BudgetReached, StopRequested
@@ -33,8 +35,7 @@ def look_at_budget(services: Services, run: Run) -> bool:
             stamp = services.run_stamp(run.run_id, "budget.reached", reaction.percent)
             reached = BudgetReached(**stamp, percent=reaction.percent, spent_usd=spent.usd)
             services.runs.record(run.run_id, [reached])
-        elif isinstance(reaction, StopForBudget):
-            _stop(services, run, reaction)
+    stop_where_decided(services, run, reactions)
     return bool(reactions)
 
 
@@ -75,16 +76,17 @@ def look_at_months(services: Services) -> list[MonthSpent]:
 
 def _stop_run(services: Services, run_id: RunId, spent: MonthSpent) -> None:
     run = services.runs.load(run_id)
-    for reaction in decide(run, spent, POLICY):
-        if isinstance(reaction, StopForBudget):
-            _stop(services, run, reaction)
+    stop_where_decided(services, run, decide(run, spent, POLICY))
 
 
-def _stop(services: Services, run: Run, reaction: StopForBudget) -> None:
-    stamp = services.run_stamp(run.run_id, "stop", "budget")
-    stop = StopRequested(**stamp, user_id="", why=reaction.why)
-    stopped = services.runs.record(run.run_id, [stop])
-    settle_wait(services, run.run_id, decide(stopped, stop, POLICY))
+def stop_where_decided(services: Services, run: Run, reactions: Iterable[Reaction]) -> None:
+    """Stop the run as a person would, where that was decided, for a budget or another cause."""
+    for reaction in reactions:
+        if isinstance(reaction, StopRun):
+            stamp = services.run_stamp(run.run_id, "stop", reaction.cause)
+            stop = StopRequested(**stamp, user_id="", why=reaction.why)
+            stopped = services.runs.record(run.run_id, [stop])
+            settle_wait(services, run.run_id, decide(stopped, stop, POLICY))
 
 
 def _let_go(services: Services, cluster_id: ClusterId) -> None:

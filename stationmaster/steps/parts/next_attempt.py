@@ -1,9 +1,10 @@
-"""Begins the next attempt at a run, after a failure that another start may not meet again.
+"""Begins the next attempt at a run, after a failure that another start may not meet again, or for
+what was found wrong while it trains.
 
 The recorder calls it last, a look at a time: it deletes the job, and once its pods are gone makes
-another one of the same name, for which the run's workflow keeps waiting. A node whose hardware was
-to blame is terminated before, and its group launches another machine. What does not answer is tried
-again after the next batch.
+another one of the same name, for which the run's workflow keeps waiting. A node that is to blame is
+terminated before, and its group launches another machine. What does not answer is tried again after
+the next batch.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ import logging
 from collections.abc import Iterable
 
 from stationmaster.domain.cluster.replacements import MAX_REPLACED
+from stationmaster.domain.detected import Action
 from stationmaster.domain.errors import PermanentError, TransientError
 from stationmaster.domain.reactions.restarts import NextAttempt
 from stationmaster.domain.reactions.run import Reaction
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.attempts import next_assignment
+from stationmaster.domain.run.detections import pending_restart
 from stationmaster.domain.run.events import AttemptStarted, RunPhase
 from stationmaster.domain.run.failures import first_cause
 from stationmaster.inspection import live_cluster
@@ -47,7 +50,10 @@ def _look(services: Services, run: Run, following: NextAttempt) -> None:
     job = gateway.job(run.job)
     before = attempt_of(run)
     assignment = next_assignment(run.run_id, before, number=following.number)
+    found = pending_restart(run)
     is_made = job is not None and job.condition("Failed") is None
+    if found is not None and job is not None:
+        is_made = is_made and job.created_at is not None and job.created_at > found.at
     if not is_made and not _is_removed(gateway, run):
         return
     bad_node = _take_out_bad_node(services, run)
@@ -69,8 +75,10 @@ def _look(services: Services, run: Run, following: NextAttempt) -> None:
 
 def _take_out_bad_node(services: Services, run: Run) -> str:
     """Terminate the machine to blame for the run's failure, once; "" where none is, or may be."""
-    cause = first_cause(run.failures)
+    cause, found = first_cause(run.failures), pending_restart(run)
     name = cause.node if cause is not None and cause.blames_machine else ""
+    if not name and found is not None and found.action is Action.REPLACE:
+        name = found.node
     if not name or sum(bool(each.bad_node) for each in run.attempts) >= MAX_REPLACED:
         return ""
     cluster = services.cluster_states.load(cluster_of(run))

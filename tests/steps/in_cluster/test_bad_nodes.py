@@ -16,6 +16,7 @@ from stationmaster.domain.cluster.events import (
     ClusterPhase,
     ClusterPhaseChanged,
 )
+from stationmaster.domain.detected import Action, Detection, Kind
 from stationmaster.domain.errors import (
     CheckFailed,
     ClusterDrained,
@@ -241,7 +242,9 @@ def test_nodes_that_all_lack_their_device_plugin_are_not_replaced(account: Accou
     assert account.cluster.replacements == []
 
 
-@pytest.mark.parametrize("line", ["CUDA error: uncorrectable ECC error", "KeyError: 'loss'"])
+@pytest.mark.parametrize(
+    "line", ["CUDA error: uncorrectable ECC error", "KeyError: 'loss'", "straggler"]
+)
 def test_machine_to_blame_for_a_failed_run_is_replaced_before_the_next_attempt(account, line):
     begin(account, fault="")
     operator = load_manifests("training-operator")
@@ -250,10 +253,16 @@ def test_machine_to_blame_for_a_failed_run_is_replaced_before_the_next_attempt(a
     account.enter(*TO_RUNNING[1:])
     bad, other = nodes(account)
     account.happen(ev.PodChanged, pod="w-0", phase="Running", node=bad.name)
-    account.happen(ev.ProcessFailed, pod="w-0", process="process 0 exited with code 1", line=line)
-    account.happen(ev.JobConditionChanged, condition="Failed", reason="r", message="1 failed")
+    if line == "straggler":
+        said = {"at": account.now(), "evidence": "rank 0 is slow", "remedy": "r", "node": bad.name}
+        found = Detection(kind=Kind.STRAGGLER, attempt=1, action=Action.REPLACE, **said)
+        account.happen(ev.TroubleDetected, detection=found)
+    else:
+        ended = "process 0 exited with code 1"
+        account.happen(ev.ProcessFailed, pod="w-0", process=ended, line=line)
+        account.happen(ev.JobConditionChanged, condition="Failed", reason="r", message="1 failed")
 
-    if "ECC" not in line:
+    if "KeyError" in line:
         hear(account)
         assert len(account.run.attempts) == 1
         assert {bad.instance_id, other.instance_id} == set(instances(account))

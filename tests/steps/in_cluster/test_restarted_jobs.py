@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from stationmaster import commands
 from stationmaster.domain.cluster import events as cl
+from stationmaster.domain.detected import Action, Detection, Kind
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.results import log_name
 from stationmaster.domain.run import events as ev
@@ -62,6 +63,26 @@ def test_failed_job_is_made_anew_once_its_pods_are_gone(killed: Account):
     assert (killed.run.phase, killed.run.job_condition) == (RunPhase.RECOVERING, "")
     hear(killed)
     assert job(killed)["metadata"]["uid"] == made["metadata"]["uid"]
+
+
+def test_job_that_trains_is_made_anew_where_the_channel_wants_that(account: Account):
+    account.request(detections={"slower": "restart"})
+    account.enter(*TO_RUNNING[1:])
+    furnish(account)
+    before, pod = job(account), running_pod(account, "training")
+    trouble = {"attempt": 1, "at": datetime.now(UTC), "evidence": "steps are slow", "remedy": "r"}
+    found = Detection(kind=Kind.SLOWER, action=Action.RESTART, **trouble)
+    account.happen(ev.TroubleDetected, detection=found)
+
+    hear(account)
+
+    assert job(account) is None
+    account.services.kubernetes(account.cluster_id).forget_pod(pod)
+    until(lambda: hear(account) or account.run.attempt_number == 2)
+    made = job(account)
+    assert made["metadata"]["uid"] != before["metadata"]["uid"]
+    hear(account)
+    assert job(account)["metadata"]["uid"] == made["metadata"]["uid"]
 
 
 def test_job_that_a_killed_recorder_has_made_is_not_made_twice(killed: Account):
