@@ -33,7 +33,8 @@ HALF = 200 * 1024  # of what an item of DynamoDB takes
 WRITTEN_ONCE = {"request", "spec"}
 LONG = "\x1b" * 2_000  # six bytes each as JSON
 LONG_WORDS = "\U0001f600" * MAX_COMMAND_CHARACTERS
-_LARGE = dict.fromkeys(set(Recovery.model_fields) - {"why", "passed_at"}, 2**52)
+# Of all setbacks together, the sum is a count that every reader of JSON has exactly.
+_LARGE = dict.fromkeys(set(Recovery.model_fields) - {"why", "passed_at"}, 2**45)
 RECOVERY = Recovery(why="w" * MAX_WHY, passed_at=START, **_LARGE)
 
 FIGURES = dict.fromkeys(
