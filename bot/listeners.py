@@ -217,6 +217,8 @@ def _answer(
                 services, command, who, request_id=request_id, announce=announcer.announce_run
             )
             return answers.study_requested(begun)
+        case requests.SetBudget(label=label, usd=usd):
+            return answers.budget_changed(commands.change_budget(services, label, who, usd=usd))
         case StartRun():
             return started(services, announcer, command, who, request_id=request_id)
         case _:
@@ -335,13 +337,9 @@ def _clicked(services: Services, announcer: Announcer, body: Json, action: Json)
             )
         case ActionId.REJECT:
             return decision_taken(commands.reject(services, decision_of(action).about, who))
-        case (
-            ActionId.OPEN_FORM
-            | ActionId.EDIT_RUN
-            | ActionId.EDIT_COMMAND
-            | ActionId.SET_NOTICES
-            | ActionId.SET_BUDGET
-        ):
+        case ActionId.OPEN_FORM | ActionId.EDIT_RUN | ActionId.EDIT_COMMAND:
+            raise AssertionError("it has a listener of its own")
+        case ActionId.SET_NOTICES | ActionId.SET_BUDGET:
             raise AssertionError("it has a listener of its own")
         case other:
             assert_never(other)

@@ -121,8 +121,8 @@ class Notifier:
     def refresh(self, reached: Sequence[MonthSpent] = ()) -> None:
         """Draw the cards of what is live anew, the oldest first, so that they visibly live.
 
-        What a batch could not post while Slack was away is posted now, or with the next refresh.
-        `reached` is said in its channel where that was not said yet.
+        What a batch could not post while Slack was away is posted now, or with the next refresh;
+        `reached` is said in its channel unless it was.
         """
         found = NewsReader(self._services).live_and_recent(settled=self._settled)
         due = [one for one in found if self._is_due(one)]

@@ -60,19 +60,12 @@ def post_budgets(services: Services, outbox: Outbox, reached: Sequence[MonthSpen
     for each in reached:
         owner = Owner(f"month/{each.channel_id}/{each.month}")
         percent = percent_reached(each.usd, each.budget_usd)
-        key = f"{each.budget_usd:.2f}/{percent}"
-        content = _budget(each, percent, note)
+        key, content = f"{each.budget_usd:.2f}/{percent}", _budget(each, percent, note)
         _post_once(services, outbox, owner, key, content, channel=each.channel_id)
 
 
 def _post_once(
-    services: Services,
-    outbox: Outbox,
-    owner: Owner,
-    key: str,
-    content: Content,
-    *,
-    channel: str = "",
+    services: Services, outbox: Outbox, owner: Owner, key: str, content: Content, channel: str = ""
 ) -> None:
     channel, now = channel or services.settings.operations_channel, services.now()
     if not channel or not services.deliveries.claim(owner, [key], now=now):
@@ -87,17 +80,13 @@ def _post_once(
 
 
 def _budget(spent: MonthSpent, percent: int, note: str) -> Content:
-    usd, budget = md.money(spent.usd), md.money(spent.budget_usd)
-    head = (
-        f"{md.WARNING} {percent} % of this channel's budget of {budget} for {spent.month} "
-        f"is spent: {usd}{note}"
+    budget = f"this channel's budget of {md.money(spent.budget_usd)} for {spent.month}"
+    head = f"{md.WARNING} {percent} % of {budget} is spent: {md.money(spent.usd)}{note}"
+    end = (
+        "Its runs are stopped: each writes its checkpoint and saves its results. Kept clusters go "
+        "once no run uses them, and nothing more starts. "
     )
-    advice = "`/train cost` shows on what."
-    if percent == ALL:
-        advice = (
-            "Its runs are stopped: each writes its checkpoint and saves its results. Kept clusters "
-            f"go once no run uses them, and nothing more starts in this budget. {advice}"
-        )
+    advice = f"{end if percent == ALL else ''}`/train cost` shows on what."
     return Content(text=head, blocks=[section(f"{head}\n{advice}")])
 
 

@@ -16,6 +16,7 @@ from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.shares import shares
 from stationmaster.domain.commands.guards import lower
 from stationmaster.domain.errors import UserError
+from stationmaster.domain.rules import ChannelRules
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunRequested
 from stationmaster.domain.run.view import ClusterView, RunView
@@ -60,12 +61,9 @@ class Bill:
 
 def month_budgets(services: Services, channel_ids: Collection[str]) -> dict[str, float]:
     """Return what each channel may spend in a month by its rules and what was set; 0: no end."""
+    rules = {each: services.rules.of(each) or ChannelRules() for each in channel_ids}
     chosen = services.people.budgets_of(channel_ids)
-    rules = {each: services.rules.of(each) for each in channel_ids}
-    return {
-        each: lower(its.together.usd_a_month, chosen[each]) if its is not None else chosen[each]
-        for each, its in rules.items()
-    }
+    return {each: lower(rules[each].together.usd_a_month, usd) for each, usd in chosen.items()}
 
 
 def month_of(
@@ -79,8 +77,7 @@ def month_of(
 ) -> Bill:
     """Add up a month of several channels; "" is the one that is not over.
 
-    `runs` and `kept` are those that an index may not list yet. With `is_whole` nobody waits, and
-    everything is read.
+    `runs` and `kept` are those that an index may not list yet; `is_whole` is without patience.
     """
     now = services.now()
     month = month or f"{now:%Y-%m}"

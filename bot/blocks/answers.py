@@ -346,6 +346,13 @@ def stop_accepted(run: Run) -> Content:
     return Content(text=text, blocks=[section(f"\U0001f6d1 {text}.")])
 
 
+def budget_changed(run: Run) -> Content:
+    """Answer another budget."""
+    budget = md.money(run.request.budget_usd or 0)
+    text = f"{md.code(run.run_id, 120)} is stopped once it has cost {budget}"
+    return Content(text=text, blocks=[section(f"{md.DONE} {text}.")])
+
+
 def saving_again(run: Run) -> Content:
     """Answer "Save again"."""
     text = f"the results of {md.code(run.run_id, 120)} are being saved again"

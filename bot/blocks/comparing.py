@@ -163,16 +163,13 @@ def month_cost(bill: Bill) -> Content:
     emulated = " emulated" if bill.is_emulated else ""
     total = f"{md.money(sum(each.usd for each in bill.spent))}{emulated}"
     blocks: list[Block] = [header(f"Cost of {bill.month}: {total}")]
-    each_person = [
-        _spent_line(md.user(user_id), spent)
-        for user_id, spent in _by(bill.spent, lambda each: each.user_id)
-    ]
+    each_person = _lines(bill.spent, lambda each: md.user(each.user_id))
     lines = at_most(_MOST_PEOPLE, each_person, more="more people")
     blocks += [
         section("\n".join(each)) for each in _parted(lines or ["Nothing was asked for."], 10)
     ]
-    of_runs = _by((each for each in bill.spent if each.is_run), lambda each: each.recipe)
-    if recipes := [_spent_line(md.escape(recipe, 80), spent) for recipe, spent in of_runs]:
+    runs = [each for each in bill.spent if each.is_run]
+    if recipes := _lines(runs, lambda each: md.escape(each.recipe, 80)):
         shown = at_most(_MOST_ITEMS, recipes, more="more recipes")
         blocks.append(section("*By recipe*\n" + "\n".join(shown)))
     dearest = sorted(bill.spent, key=lambda each: -each.usd)[:_MOST_ITEMS]
@@ -197,12 +194,13 @@ def month_cost(bill: Bill) -> Content:
     return Content(text=f"cost of {bill.month}: {total.replace('<', '&lt;')}", blocks=blocks)
 
 
-def _by(spent: Iterable[Spent], key: Callable[[Spent], str]) -> list[tuple[str, list[Spent]]]:
-    """Group what was spent, the dearest group first."""
+def _lines(spent: Sequence[Spent], name: Callable[[Spent], str]) -> list[str]:
+    """Write a line for each name, the dearest first."""
     groups: defaultdict[str, list[Spent]] = defaultdict(list)
     for each in spent:
-        groups[key(each)].append(each)
-    return sorted(groups.items(), key=lambda pair: -sum(each.usd for each in pair[1]))
+        groups[name(each)].append(each)
+    ranked = sorted(groups.items(), key=lambda pair: -sum(each.usd for each in pair[1]))
+    return [_spent_line(name, its) for name, its in ranked]
 
 
 def _spent_line(name: str, spent: Sequence[Spent]) -> str:

@@ -58,6 +58,8 @@ def line_of(same: list[ThreadEvent], run: Run) -> str:
             budget = md.money(run.request.budget_usd or 0)
             spent = f"{first.percent} % of its budget of {budget}: {md.money(first.spent_usd)}"
             return f"{md.WARNING} {md.user(run.request.user_id)} the run has cost {spent}"
+        case ev.BudgetChanged():
+            return f"\u25b8 its budget is {md.money(first.usd)} from now on"
         case ev.CapacityEnding():
             return f"{md.WARNING} {md.escape(first.reason, 400)}"
         case ev.ClusterWarning():

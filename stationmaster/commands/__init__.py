@@ -6,6 +6,7 @@
 from stationmaster.commands.account import finders
 from stationmaster.commands.approving import approve, reject
 from stationmaster.commands.auditing import show_audit
+from stationmaster.commands.budgeting import change_budget
 from stationmaster.commands.choosing import stop_choice
 from stationmaster.commands.clusters import (
     ask_to_delete,
@@ -18,8 +19,7 @@ from stationmaster.commands.clusters import (
     validate_cluster,
     view_cluster,
 )
-from stationmaster.commands.comparing import compare_runs, diff_runs
-from stationmaster.commands.costing import channel_cost
+from stationmaster.commands.comparing import channel_cost, compare_runs, diff_runs
 from stationmaster.commands.finding import run_of_thread
 from stationmaster.commands.home import channel_of, set_budget, set_notices, show_home
 from stationmaster.commands.looking import describe_run, list_runs, show_logs, view_run

@@ -1,19 +1,22 @@
-"""What a person asks of several runs together: what differs, and what came of it."""
+"""What a person asks of several runs together: what differs, what came of it, what they cost."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from stationmaster.commands.auditing import known_id
 from stationmaster.commands.looking import view_run
 from stationmaster.commands.results import find_labelled, read_result
 from stationmaster.domain.catalogue.defects import defect_of
+from stationmaster.domain.commands.requests import ShowCost
 from stationmaster.domain.comparing import Facts, differences, facts_of
-from stationmaster.domain.errors import BadCommand, StationmasterError
+from stationmaster.domain.errors import BadCommand, NotPossibleNow, StationmasterError
 from stationmaster.domain.results import ResultManifest
 from stationmaster.domain.run.request import TrainingRequest
 from stationmaster.domain.run.view import RunView
 from stationmaster.services import Services
+from stationmaster.spending import Bill, month_of
 
 
 @dataclass(frozen=True)
@@ -86,3 +89,21 @@ def _defects(request: TrainingRequest, manifest: ResultManifest | None) -> list[
         for version, defect in found
         if defect is not None
     ]
+
+
+def channel_cost(services: Services, wanted: ShowCost, *, channel_id: str) -> Bill:
+    """Add up a month of a channel.
+
+    Raises:
+        NotPossibleNow: nobody of that name is known in the channel.
+    """
+    user_id = known_id(services, wanted.person, channel_id) if wanted.person else ""
+    if wanted.person and not user_id:
+        raise NotPossibleNow(
+            f"nobody called @{wanted.person[:60]} has started anything in this channel lately; "
+            "/train cost shows everybody",
+            suggestion="/train cost",
+        )
+    bill = month_of(services, wanted.month, channels={channel_id})
+    spent = tuple(each for each in bill.spent if user_id in ("", each.user_id))
+    return replace(bill, spent=spent)

@@ -109,8 +109,7 @@ def set_budget(services: Services, who: Actor, usd: str) -> None:
     """Set what a channel may spend in a month; 0 for what its rules say. The lower of both counts.
 
     Raises:
-        BadCommand: it is no such number of dollars.
-        NotPermitted: the person is no admin of the channel.
+        BadCommand, NotPermitted: it is no such number, or the person is no admin of the channel.
     """
     with acting(services, who, rules.SET_BUDGET, about=who.channel_id):
         if usd not in map(str, BUDGETS_USD):

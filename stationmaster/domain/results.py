@@ -237,8 +237,8 @@ class Recovery(Frozen):
 class Setbacks(Frozen):
     """What several setbacks have cost together."""
 
-    number: Count = 0
-    repeated_steps: Count = 0
+    number: int = 0
+    repeated_steps: int = 0
     lost_s: float = 0.0
     lost_usd: float = 0.0
 

@@ -75,6 +75,7 @@ class Act:
 LOOK: Final = Act("look", Role.VIEWER)
 START: Final = Act("start runs", Role.OPERATOR, is_new=True)
 STOP: Final = Act("stop this run", Role.OPERATOR, Role.APPROVER)
+CHANGE_BUDGET: Final = Act("change the budget of this run", Role.OPERATOR, Role.APPROVER)
 SAVE_AGAIN: Final = Act("save this run again", Role.OPERATOR, Role.APPROVER)
 GIVE_UP: Final = Act("delete unsaved results", Role.OPERATOR, Role.APPROVER)
 CREATE_CLUSTER: Final = Act("create clusters", Role.OPERATOR, is_new=True)

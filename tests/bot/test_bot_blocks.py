@@ -144,7 +144,7 @@ def test_whatever_shows_any_run_is_within_slacks_limits_and_harmless(view, text)
     ):
         assert_slack_takes(content)
     theirs = ([view], [], [view], [view], [], 1, [], Bill(text, (bill,), NOW, is_emulated=False))
-    home = Home(text, Notices.MENTION, *theirs)
+    home = Home(text, Notices.MENTION, *theirs, {"C1": 9.0}, ["C1"])
     blocks = home_view(home, now=NOW, emulated=False, said=None)["blocks"]
     assert_slack_takes(Content(text="Home", blocks=blocks))
 

@@ -129,41 +129,6 @@ def test_of_two_starts_in_the_same_moment_one_passes(services: Services) -> None
     assert len(taken_back) == 1
 
 
-def test_start_that_another_one_overtakes_looks_again(
-    services: Services, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    services = limited(services, max_concurrent_runs=2)
-    read = services.guard.read
-    overtaken: list[Run] = []
-
-    def read_late() -> Any:
-        turn = read()
-        if len(overtaken) < 2:
-            overtaken.append(Run.model_construct())
-            if len(overtaken) == 2:  # between its second look and its write
-                overtaken[1] = start(limited(services), 1)
-        return turn
-
-    monkeypatch.setattr(services.guard, "read", read_late)
-
-    start(services, 2)
-
-    assert len(services.runs.list_open()) == 2
-    with pytest.raises(NotPossibleNow, match="at most 2 at a time, and 2 have not ended"):
-        start(services, 3)
-
-
-def test_start_that_the_index_does_not_list_yet_counts(
-    services: Services, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    services = limited(services, max_concurrent_runs=1)
-    start(services, 1)
-    monkeypatch.setattr(services.runs, "list_open", list)
-
-    with pytest.raises(NotPossibleNow, match="and 1 has not ended"):
-        start(services, 2)
-
-
 def resize(services: Services, name: str, *, nodes: int) -> Cluster:
     return commands.resize_cluster(
         services, name, nodes=nodes, who=commands.Actor(channel_id=CHANNEL, user_id=USER)
@@ -272,6 +237,33 @@ def test_month_counts_what_a_run_is_expected_to_cost_also_where_an_index_is_behi
     figures = f"costs ${price:,.2f} with what is still expected, and this would add about "
     assert f"{where} spends at most ${1.5 * price:,.2f} a month; " in str(refused.value)
     assert f"{figures}${price:,.2f}" in str(refused.value)
+
+
+def test_another_budget_needs_room_in_the_month_and_above_a_limit_another_approver(
+    person: Person, services: Services, set_rules: Any
+) -> None:
+    set_rules(
+        {
+            "approvers": [USER, "U0LEAD"],
+            "approval": {"usd": 50},
+            "together": {"usd_a_month": 100},
+        }
+    )
+    person.type("tiny-llama nodes=2 budget=20")
+    (run,) = services.runs.list_open()
+
+    for typed, user, said in (
+        ("last usd=60", USER, f"an approver other than {USER} types this command"),
+        ("last usd=60", "U0OTHER", "may not change the budget of this run here, which"),
+        (f"{run.run_id} usd=60", "U0LEAD", "is stopped once it has cost $60.00"),
+        ("last usd=120", "U0LEAD", "spends at most $100.00 a month"),
+        ("last usd=0.001", USER, "usd=0.001 is not accepted"),
+        ("last", USER, "/train budget takes a run and usd=N"),
+        ("last usd=30", USER, "is stopped once it has cost $30.00"),
+    ):
+        answer = person.type(f"budget {typed}", user_id=user)["answer"]
+        assert said in json.dumps(answer), typed
+    assert services.runs.load(run.run_id).request.budget_usd == 30
 
 
 def test_month_counts_how_long_a_kept_cluster_stays_and_a_longer_life(

@@ -17,10 +17,8 @@ from stationmaster.domain.catalogue.hub import HUB_PREFIX, repository_of
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.commands.cluster_words import (
-    read_extension,
     read_label,
     read_new_cluster,
-    read_size,
 )
 from stationmaster.domain.commands.correcting import corrected
 from stationmaster.domain.commands.meanings import group_row_meant, subcommand_meant
@@ -36,9 +34,8 @@ from stationmaster.domain.commands.requests import (
 from stationmaster.domain.commands.resuming import continued_words, repeated_words
 from stationmaster.domain.commands.run_words import (
     MOST_COMPARED,
-    read_audit,
+    READERS,
     read_cost,
-    read_logs,
     read_runs,
     read_study,
 )
@@ -140,8 +137,8 @@ def _read_arguments(row: Subcommand, word: str, rest: list[str], ask: Questions)
                     suggestion=_accepted(ask, [word, rest[0]]),
                 )
             return make(RunId(rest[0]) if rest else None)
-        case Takes.LOGS:
-            return make(*read_logs(rest))
+        case Takes.LOGS | Takes.AUDIT | Takes.LONGER_LIFE | Takes.OTHER_SIZE | Takes.RUN_BUDGET:
+            return make(*READERS[row.takes](rest))
         case Takes.START:
             return make(_parse_start(rest, prefix=prefix, ask=ask))
         case Takes.STARTS:
@@ -158,16 +155,10 @@ def _read_arguments(row: Subcommand, word: str, rest: list[str], ask: Questions)
             return make(read_runs(rest, row.name))
         case Takes.COST:
             return make(*_read_cost(rest, ask))
-        case Takes.AUDIT:
-            return make(*read_audit(rest))
         case Takes.CLUSTER:
             return make(read_label(rest, row.name))
         case Takes.NEW_CLUSTER:
             return make(*read_new_cluster(rest, ask))
-        case Takes.LONGER_LIFE:
-            return make(*read_extension(rest))
-        case Takes.OTHER_SIZE:
-            return make(*read_size(rest))
         case Takes.ROW:
             return _read_row(row, rest, ask)
         case takes:

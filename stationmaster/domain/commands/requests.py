@@ -114,6 +114,15 @@ class StudyRuns:
 
 
 @dataclass(frozen=True)
+class SetBudget:
+    """Give a run another budget."""
+
+    label: str
+    """The run, by its id or name."""
+    usd: float
+
+
+@dataclass(frozen=True)
 class CreateCluster:
     """Make a cluster that stays for `ttl_s` seconds, whether runs use it or not."""
 
@@ -187,4 +196,4 @@ Look = (
     | ShowAudit
 )
 """Of runs and of what can be trained; it changes nothing."""
-Command = Look | StartRun | StudyRuns | StopRun | ClusterCommand
+Command = Look | StartRun | StudyRuns | StopRun | SetBudget | ClusterCommand

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
-from typing import Final
+from typing import Any, Final
 
-from stationmaster.domain.commands.parameters import shorten
+from stationmaster.domain.commands.cluster_words import read_extension, read_size
+from stationmaster.domain.commands.parameters import read_pairs, shorten
+from stationmaster.domain.commands.table import Takes
 from stationmaster.domain.durations import duration_of
 from stationmaster.domain.errors import BadCommand
 from stationmaster.domain.ids import RunId
+from stationmaster.domain.keys.budget import read_usd
 
 # As a person types it, and as Slack sends it where it escapes names.
 _MENTION: Final = re.compile(r"<@([UW][A-Z0-9]+)(?:\|[^>]*)?>|@([\w.-]+)")
@@ -113,6 +116,27 @@ def read_cost(words: Sequence[str]) -> tuple[str, str]:
                 f'"{shorten(" ".join(words))}"'
             )
     return person, month
+
+
+def read_budget(words: Sequence[str]) -> tuple[str, float]:
+    """Read the run, and the dollars that it may cost in all."""
+    values = read_pairs(words[1:])
+    if not words or "=" in words[0] or list(values) != ["usd"]:
+        raise BadCommand(
+            f'/train budget takes a run and usd=N, got "{shorten(" ".join(words))}"',
+            suggestion="/train list",
+        )
+    return words[0], read_usd("usd", values["usd"])
+
+
+READERS: Final[Mapping[Takes, Callable[[Sequence[str]], tuple[Any, ...]]]] = {
+    Takes.LOGS: read_logs,
+    Takes.AUDIT: read_audit,
+    Takes.LONGER_LIFE: read_extension,
+    Takes.OTHER_SIZE: read_size,
+    Takes.RUN_BUDGET: read_budget,
+}
+"""What reads the words after a subcommand that take nothing but themselves."""
 
 
 def _person(word: str) -> str | None:

@@ -22,6 +22,7 @@ from stationmaster.domain.commands.requests import (
     ListClusters,
     ListRuns,
     ResizeCluster,
+    SetBudget,
     ShowAudit,
     ShowCluster,
     ShowCost,
@@ -75,6 +76,7 @@ class Takes(Enum):
     REPETITION = "RUN|last [key=value ...]"
     STUDY = "RECIPE on=CLUSTER key=A,B[,C ...] [key=value ...]"
     """Of two to six runs in all."""
+    RUN_BUDGET = "RUN|last usd=N"
     RUNS = "RUN RUN [RUN ...]"
     PAIR = "RUN RUN"
     COST = "[@PERSON] [YYYY-MM]"
@@ -296,6 +298,14 @@ SUBCOMMANDS: Final[Mapping[str, Subcommand]] = {
             "the values of a key one after another on a kept cluster: a run each, then a table",
             ("benchmark", "scaling", "sweep"),
             more="tiny-llama on=team-a nodes=1,2,4 steps=50",
+            changes=True,
+        ),
+        Subcommand(
+            "budget",
+            Takes.RUN_BUDGET,
+            SetBudget,
+            "another budget for a run that has not ended, in dollars for all of it",
+            more="last usd=200",
             changes=True,
         ),
         Subcommand(

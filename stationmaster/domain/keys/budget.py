@@ -46,16 +46,19 @@ class Option(Part):
 def read(typed: Typed) -> Option:
     """Read the dollars."""
     value = typed.get(BUDGET)
-    if value is None:
-        return Option()
+    return Option() if value is None else Option(budget_usd=read_usd(BUDGET.name, value))
+
+
+def read_usd(key: str, value: str) -> float:
+    """Read the dollars that a run may cost."""
     meant = _meant(value)
     usd = float(meant) if meant else 0.0
     if not 0.01 <= usd <= _MOST_USD:
         raise BadCommand(
-            f"budget={value[:40]} is not accepted: expected dollars from 0.01 to {_MOST_USD:,}, "
-            "such as budget=200"
+            f"{key}={value[:40]} is not accepted: expected dollars from 0.01 to {_MOST_USD:,}, "
+            f"such as {key}=200"
         )
-    return Option(budget_usd=usd)
+    return usd
 
 
 def note(start: Start, plan: Plan) -> Iterable[str]:

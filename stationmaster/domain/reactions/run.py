@@ -243,6 +243,7 @@ _NewsOnly = (
     | ev.PreflightWarned
     | ev.CapacityEnding
     | ev.BudgetReached
+    | ev.BudgetChanged
     | ev.AttemptStarted
     | ev.NodesLeased
     | ev.JobSubmitted

@@ -94,6 +94,9 @@ def _changes(run: Run, event: RunEvent) -> dict[str, object]:
             return {"attempts": submitted(run.attempts, event)}
         case ev.BudgetReached():
             return {"budget_percent": max(run.budget_percent, event.percent)}
+        case ev.BudgetChanged():
+            request = run.request.model_copy(update={"budget_usd": event.usd})
+            return {"request": request, "budget_percent": 0}
         case ev.NodesLeased():
             attempts = placed(run.attempts, event)
             return {"attempts": attempts, "price_per_hour_usd": event.price_per_hour_usd}

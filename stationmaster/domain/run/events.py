@@ -223,6 +223,14 @@ class BudgetReached(_Event):
     spent_usd: float
 
 
+class BudgetChanged(_Event):
+    """A person has given the run another budget."""
+
+    type: Literal["budget.changed"] = "budget.changed"
+    usd: float
+    user_id: str
+
+
 class AttemptStarted(_Event):
     """An attempt at the run began.
 
@@ -589,6 +597,7 @@ RunEvent = Annotated[
     | PreflightWarned
     | CapacityEnding
     | BudgetReached
+    | BudgetChanged
     | AttemptStarted
     | NodesLeased
     | JobSubmitted

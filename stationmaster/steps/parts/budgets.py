@@ -32,7 +32,8 @@ def look_at_budget(services: Services, run: Run) -> bool:
     reactions = decide(run, spent, POLICY)
     for reaction in reactions:
         if isinstance(reaction, WarnOfBudget):
-            stamp = services.run_stamp(run.run_id, "budget.reached", reaction.percent)
+            about = ("budget.reached", reaction.percent, run.request.budget_usd)
+            stamp = services.run_stamp(run.run_id, *about)
             reached = BudgetReached(**stamp, percent=reaction.percent, spent_usd=spent.usd)
             services.runs.record(run.run_id, [reached])
     stop_where_decided(services, run, reactions)
@@ -68,15 +69,11 @@ def look_at_months(services: Services) -> list[MonthSpent]:
             reached += [spent] if percent else []
             for each in here if percent == ALL else ():
                 if each.is_run and each.is_open:
-                    _stop_run(services, RunId(each.id), spent)
+                    run = services.runs.load(RunId(each.id))
+                    stop_where_decided(services, run, decide(run, spent, POLICY))
                 elif each.is_open:
                     _let_go(services, ClusterId(each.id))
     return reached
-
-
-def _stop_run(services: Services, run_id: RunId, spent: MonthSpent) -> None:
-    run = services.runs.load(run_id)
-    stop_where_decided(services, run, decide(run, spent, POLICY))
 
 
 def stop_where_decided(services: Services, run: Run, reactions: Iterable[Reaction]) -> None:
