@@ -242,13 +242,8 @@ def test_month_counts_what_a_run_is_expected_to_cost_also_where_an_index_is_behi
 def test_another_budget_needs_room_in_the_month_and_above_a_limit_another_approver(
     person: Person, services: Services, set_rules: Any
 ) -> None:
-    set_rules(
-        {
-            "approvers": [USER, "U0LEAD"],
-            "approval": {"usd": 50},
-            "together": {"usd_a_month": 100},
-        }
-    )
+    its = {"approvers": [USER, "U0LEAD"], "approval": {"usd": 50}}
+    set_rules(its | {"together": {"usd_a_month": 100}})
     person.type("tiny-llama nodes=2 budget=20")
     (run,) = services.runs.list_open()
 

@@ -11,10 +11,13 @@ from hypothesis import strategies as st
 
 from stationmaster.commands.guarding import spending_of_run, write_guarded
 from stationmaster.domain.cluster import events as cl
+from stationmaster.domain.cluster.shares import shares
 from stationmaster.domain.errors import NotPossibleNow
-from stationmaster.domain.ids import RunId
+from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.reactions.budgets import percent_reached
 from stationmaster.domain.run import events as ev
+from stationmaster.domain.run.goodput import Cause, goodput
+from stationmaster.domain.run.view import RunView
 from stationmaster.spending import month_of
 from stationmaster.steps.parts.budgets import look_at_budget, look_at_months
 from tests.support.money_world import CHANNEL, NODES, MoneyWorld
@@ -24,49 +27,31 @@ often = settings(max_examples=40, deadline=None)
 CENTS = st.integers(1, 8_000).map(lambda cents: cents / 100)
 
 
-class Starts:
-    """Starts, ends and deletions, each of which comes while the ones before it are under way."""
+def play(world: MoneyWorld, acts: list[tuple[str, float, int]], granted: dict[str, float]) -> None:
+    """Do the next act; another comes after so many calls of the table, while it is under way."""
+    act, usd, after = acts.pop(0)
+    name = f"tiny-llama-{len(acts):08}"
+    if act == "end":
+        if granted:
+            world.tell(granted.popitem()[0], ev.PhaseChanged, phase=ev.RunPhase.FAILED)
+        return
+    budget = {"budget_usd": usd} if act == "budget" else {}
+    asked = world.requested(name, 0.01 if budget else usd, **budget)
+    before, calls = world.table.called, itertools.count(1)
 
-    def __init__(self, world: MoneyWorld, acts: list[tuple[str, float, int]]) -> None:
-        self._world, self._acts = world, acts
-        self.granted: list[str] = []
+    def called(_: str) -> None:
+        if next(calls) == after and acts:
+            play(world, acts, granted)
 
-    def happen(self) -> None:
-        while self._acts:
-            self._begin()
-
-    def _begin(self) -> None:
-        act, usd, after = self._acts.pop(0)
-        if act == "end" and self.granted:
-            name = self.granted.pop()
-            self._world.tell(name, ev.PhaseChanged, phase=ev.RunPhase.FAILED)
-        elif act != "end":
-            self._start(act, usd, after)
-
-    def _start(self, act: str, usd: float, after: int) -> None:
-        """Another act comes after so many calls of the table; a killed one goes no further."""
-        world, name = self._world, f"tiny-llama-{len(self._acts):08}"
-        more = {"budget_usd": usd} if act == "budget" else {}
-        asked = world.requested(name, 0.01 if more else usd, **more)
-        before, left = world.table.called, [after]
-
-        def called(_: str) -> None:
-            left[0] -= 1
-            if left[0] == 0 and self._acts:
-                world.table.called = lambda _: None
-                self._begin()
-                world.table.called = called
-
-        world.table.called = called
-        try:
-            spending = spending_of_run(asked)
-            write = lambda also: world.write(asked, also)  # noqa: E731
-            write_guarded(world.services, spending, name, write)
-            self.granted.append(name)
-        except NotPossibleNow:
-            pass
-        finally:
-            world.table.called = before
+    world.table.called = called
+    try:
+        write = lambda also: world.write(asked, also)  # noqa: E731
+        write_guarded(world.services, spending_of_run(asked), name, write)
+        granted[name] = usd
+    except NotPossibleNow:
+        pass
+    finally:
+        world.table.called = before
 
 
 @often
@@ -74,17 +59,14 @@ class Starts:
 def test_money_of_a_month_is_kept_for_what_is_granted_whatever_comes_in_between(
     acts: list[tuple[str, float, int]],
 ) -> None:
-    world = MoneyWorld(usd_a_month=BUDGET)
-    asked = {f"tiny-llama-{place:08}": usd for place, (_, usd, _) in enumerate(acts[::-1])}
-    starts = Starts(world, [*acts])
-
-    starts.happen()
+    world, granted = MoneyWorld(usd_a_month=BUDGET), dict[str, float]()
+    while acts:
+        play(world, acts, granted)
 
     bill = month_of(world.services, "", channels={CHANNEL})
     kept = sum(each.usd + each.still for each in bill.spent)
     assert kept <= BUDGET + 0.001
-    # What has ended keeps nothing, and nothing else goes missing.
-    assert kept == pytest.approx(sum(asked[name] for name in starts.granted))
+    assert kept == pytest.approx(sum(granted.values()))  # of what has ended nothing
 
 
 POLL_S, CHECKPOINT_S, MOST_POLLS = 60, 300, 100
@@ -142,3 +124,52 @@ def test_no_budget_is_passed_by_more_than_one_poll_and_one_checkpoint(
     most = sum(bound(price) for price, _, _ in runs) + (kept or 0.0) * POLL_S / 3600
     assert sum(each.usd for each in bill.spent) <= BUDGET + most
     assert said == sorted(said)
+
+
+def test_month_of_a_run_with_failures_a_budget_and_resizes_adds_up_to_the_cent() -> None:
+    """30 days, a step in two hours, on half of a kept cluster that is resized twice."""
+    world, name = MoneyWorld(usd_a_month=1e6), "tiny-llama-00000000"
+    world.keep("lab", usd_per_hour=32.5, hours=30 * 24)
+    world.write(world.requested(name, 1.0, cluster_id=ClusterId("lab"), budget_usd=5_000.0))
+    world.tell_cluster("lab", cl.LeaseGranted, run_id=RunId(name), nodes=2)
+    world.run_on(name, "lab")
+    step = 0
+    for hour in range(2, 30 * 24, 2):
+        world.at += timedelta(hours=2)
+        if hour % 58 == 0:  # 12 failures, each found after half an hour
+            world.at += timedelta(minutes=30)
+            world.tell(name, ev.ProcessFailed, pod="w-0", process="process 0 was killed by SIGKILL")
+            world.tell(
+                name, ev.JobConditionChanged, condition="Restarting", reason="r", message="m"
+            )
+            world.at += timedelta(minutes=10, seconds=hour)
+            step -= 7
+            world.tell(name, ev.TrainingResumed, step=step)
+        if hour in (200, 500):
+            nodes, price = (6, 47.77) if hour == 200 else (7, 55.51)
+            world.resize("lab", nodes=nodes, usd_per_hour=price)
+        if hour == 300:
+            world.tell(name, ev.BudgetChanged, usd=20_000.0, user_id="U1")
+        step += 1
+        world.tell(name, ev.ProgressReported, seq=hour, step=step, total_steps=9_999, loss_nats=2.0)
+        look_at_budget(world.services, world.services.runs.load(RunId(name)))
+    world.tell(name, ev.PhaseChanged, phase=ev.RunPhase.SAVING)
+    world.at += timedelta(minutes=7)
+    run = world.tell(name, ev.PhaseChanged, phase=ev.RunPhase.SUCCEEDED)
+    world.tell_cluster("lab", cl.LeaseReleased, run_id=RunId(name))
+    world.at += timedelta(hours=3)
+    world.tell_cluster("lab", cl.ResourceDeleted, **NODES)
+
+    cluster = world.services.cluster_states.load(ClusterId("lab"))
+    bill = month_of(world.services, "2026-11", channels={CHANNEL})
+    rounded = sum(round(each.usd, 2) for each in bill.spent)
+    assert rounded == pytest.approx(cluster.cost_usd(world.at), abs=0.01)
+    assert world.cost(name) == pytest.approx(shares(cluster, world.at).runs[run.run_id])
+    found = goodput(RunView(run, cluster), world.at)
+    assert found is not None
+    lost = [found.spent[each] for each in (Cause.STALLS, Cause.RESTARTS, Cause.REPEATS)]
+    assert sum(lost, timedelta()).total_seconds() == pytest.approx(run.setbacks.lost_s)
+    leased = run.ended_at - cluster.leases[run.run_id].granted_at  # type: ignore[operator]
+    assert (found.paid, run.setbacks.number) == (leased, 12)
+    said = [e.percent for e in world.services.runs.events(run.run_id) if e.type == "budget.reached"]
+    assert said == [50, 80, 95, 50]

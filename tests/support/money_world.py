@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
-from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
-from stationmaster.aws.cluster_store import ClusterStore
-from stationmaster.aws.guard_store import GuardStore
-from stationmaster.aws.people_store import PeopleStore
-from stationmaster.aws.run_store import RunStore
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import ClusterPhase
@@ -48,17 +44,9 @@ class MoneyWorld:
         self.services = Services(settings, now=self.now)
         self.services.rules = Rules.model_validate({"channels": {CHANNEL: {"together": together}}})
         self.table: Any = MemoryTable(self.now)
-        for name, store in (
-            ("runs", RunStore),
-            ("cluster_states", ClusterStore),
-            ("guard", GuardStore),
-            ("people", PeopleStore),
-        ):
-            setattr(self.services, name, store("t", self.table))
-        nothing: Callable[..., None] = lambda *_, **__: None  # noqa: E731
-        self.services.workflows = SimpleNamespace(start_cluster=nothing)  # type: ignore[assignment]
-        self.services.bus = SimpleNamespace(cluster_drained=nothing)  # type: ignore[assignment]
-        self.services.schedules = SimpleNamespace(put=nothing)  # type: ignore[assignment]
+        self.services._clients["dynamodb"] = self.table
+        for name in ("workflows", "bus", "schedules"):
+            setattr(self.services, name, Mock())
 
     def now(self) -> datetime:
         return self.at
@@ -68,24 +56,22 @@ class MoneyWorld:
         return make_requested(name, at=self.at, request=made, estimated_cost_usd=usd)
 
     def write(self, asked: ev.RunRequested, also: Sequence[dict[str, Any]] = ()) -> Run:
-        until = self.at + timedelta(seconds=30)
-        return self.services.runs.create(
-            asked, dedup_key=asked.run_id, dedup_until=until, also=also
-        )[0]
+        once = {"dedup_key": asked.run_id, "dedup_until": self.at}
+        return self.services.runs.create(asked, **once, also=also)[0]
 
-    def train(self, name: str, *, usd_per_hour: float, **request: Any) -> Run:
+    def train(self, name: str, *, usd_per_hour: float, **request: Any) -> None:
         """A run that trains on a cluster of its own, at this price."""
         self.write(self.requested(name, 0.5, **request))
         self.make_cluster(name, run_id=RunId(name))
         self.tell_cluster(name, cl.LeaseGranted, run_id=RunId(name), nodes=2)
         self.become_ready(name, usd_per_hour)
-        return self.run_on(name, name)
+        self.run_on(name, name)
 
-    def keep(self, name: str, *, usd_per_hour: float, hours: float) -> Cluster:
+    def keep(self, name: str, *, usd_per_hour: float, hours: float) -> None:
         who = cl.Requester(team_id="T1", channel_id=CHANNEL, user_id="U1")
         until = self.at + timedelta(hours=hours)
         self.make_cluster(name, name=name, requester=who, keep_until=until)
-        return self.become_ready(name, usd_per_hour)
+        self.become_ready(name, usd_per_hour)
 
     def make_cluster(self, name: str, /, **more: Any) -> None:
         spec = spec_for(get_recipe("tiny-llama"), nodes=4, instance_type="m5.2xlarge")
@@ -93,29 +79,26 @@ class MoneyWorld:
         made = make_cluster_event(cl.ClusterRequested, event_id="requested", **about, **more)
         self.services.cluster_states.create(made)
 
-    def become_ready(self, name: str, usd_per_hour: float) -> Cluster:
+    def become_ready(self, name: str, usd_per_hour: float) -> None:
         self.tell_cluster(name, cl.ClusterPhaseChanged, phase=ClusterPhase.PROVISIONING)
         self.tell_cluster(name, cl.ResourceRequested, **NODES, price_per_hour_usd=usd_per_hour)
         self.tell_cluster(name, cl.ResourceCreated, **NODES)
         for phase in (ClusterPhase.VALIDATING, ClusterPhase.READY):
             self.tell_cluster(name, cl.ClusterPhaseChanged, phase=phase)
-        return self.services.cluster_states.load(ClusterId(name))
 
-    def run_on(self, name: str, cluster: str) -> Run:
+    def resize(self, name: str, *, nodes: int, usd_per_hour: float) -> None:
+        self.tell_cluster(name, cl.PassBegan, nodes=nodes)
+        self.tell_cluster(name, cl.ResourceRequested, **NODES, price_per_hour_usd=usd_per_hour)
+        self.tell_cluster(name, cl.ClusterPhaseChanged, phase=ClusterPhase.READY)
+
+    def run_on(self, name: str, cluster: str) -> None:
         """A run that leases a cluster trains there."""
         run = self.services.runs.load(RunId(name))
-        self.tell(
-            name,
-            ev.AttemptStarted,
-            attempt_id=attempt_id(run.run_id, 1),
-            cluster_id=ClusterId(cluster),
-            placement=run.placement,
-            job=name,
-            rendezvous_id=name,
-        )
+        about = {"attempt_id": attempt_id(run.run_id, 1), "cluster_id": ClusterId(cluster)}
+        about |= {"placement": run.placement, "job": name, "rendezvous_id": name}
+        self.tell(name, ev.AttemptStarted, **about)
         for phase in TO_RUNNING:
-            run = self.tell(name, ev.PhaseChanged, phase=phase)
-        return run
+            self.tell(name, ev.PhaseChanged, phase=phase)
 
     def tell(self, name: str, kind: type, /, **values: Any) -> Run:
         about = {"event_id": f"{kind.__name__}-{values}-{self.at}", "run_id": name, "at": self.at}

@@ -118,7 +118,6 @@ class SetBudget:
     """Give a run another budget."""
 
     label: str
-    """The run, by its id or name."""
     usd: float
 
 

@@ -136,7 +136,6 @@ READERS: Final[Mapping[Takes, Callable[[Sequence[str]], tuple[Any, ...]]]] = {
     Takes.OTHER_SIZE: read_size,
     Takes.RUN_BUDGET: read_budget,
 }
-"""What reads the words after a subcommand that take nothing but themselves."""
 
 
 def _person(word: str) -> str | None:

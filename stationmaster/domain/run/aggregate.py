@@ -94,8 +94,8 @@ class Run(State):
     """Where it stood when it was last set back; None once training has passed that."""
     recoveries: Annotated[list[Recovery], Bound(MAX_RECOVERIES)] = Field(default_factory=list)
     """What the newest setbacks have cost, and what proves that training went on rightly."""
-    earlier_setbacks: Setbacks = Setbacks()
-    """What those before them have cost."""
+    setbacks: Setbacks = Setbacks()
+    """What all of them have cost, since the first."""
     detections: Annotated[list[Detection], Bound(MAX_DETECTIONS)] = Field(default_factory=list)
     """What was found wrong while it trained."""
     trainer_seen_at: datetime | None = None
@@ -225,11 +225,6 @@ class Run(State):
         """The SHA-256 of the verified manifest of what it has saved; "" for nothing."""
         saved = self.results or self.backups.newest
         return saved.manifest_sha256 if saved is not None else ""
-
-    @property
-    def setbacks(self) -> Setbacks:
-        """What all setbacks that training has passed have cost."""
-        return self.earlier_setbacks.after(*self.recoveries)
 
     @property
     def has_unpushed_model(self) -> bool:

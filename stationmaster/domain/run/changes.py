@@ -13,6 +13,7 @@ from typing import Final, assert_never
 from stationmaster.domain.aggregate import bounded
 from stationmaster.domain.errors import IllegalTransition
 from stationmaster.domain.outside import MAX_KEPT_BYTES, clipped
+from stationmaster.domain.results import Setbacks
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import MAX_LOSS_POINTS, Run
 from stationmaster.domain.run.attempts import begun, ended, placed, submitted
@@ -22,13 +23,7 @@ from stationmaster.domain.run.failure_lines import says_lost_peer
 from stationmaster.domain.run.failures import failures_after, first_cause, still_open
 from stationmaster.domain.run.kept import KeptEvent, backups_after, results_after
 from stationmaster.domain.run.pods import pod_after
-from stationmaster.domain.run.recoveries import (
-    MAX_RECOVERIES,
-    resumed,
-    set_back,
-    trains_again,
-    went_on,
-)
+from stationmaster.domain.run.recoveries import resumed, set_back, trains_again, went_on
 from stationmaster.domain.run.speeds import Speeds, speeds_after, speeds_saved
 from stationmaster.domain.run.staging import staging_after
 
@@ -104,9 +99,10 @@ def _changes(run: Run, event: RunEvent) -> dict[str, object]:
             is_newest = run.preparing is None or run.preparing.at <= event.at
             return {"preparing": event} if is_newest else {}
         case ev.TrainingRecovered():
+            # The state of an earlier version has no sum yet.
+            sums = run.setbacks if run.setbacks.number else Setbacks().after(*run.recoveries)
             known = [*run.recoveries, event.recovery]
-            earlier = run.earlier_setbacks.after(*known[:-MAX_RECOVERIES])
-            return {"setback": None, "recoveries": known, "earlier_setbacks": earlier}
+            return {"setback": None, "recoveries": known, "setbacks": sums.after(event.recovery)}
         case ev.TroubleDetected():
             return {"detections": [*run.detections, event.detection]}
         case ev.NetworkObserved():

