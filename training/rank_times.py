@@ -65,12 +65,11 @@ class RankTimes:
         mine = [sum(self._seconds(*each) for each in self._passes), wait]
         times, waits = zip(*gather_over_ranks(mine, self._ranks), strict=True)
         self._passes, self._waited_s, self._steps = [], 0.0, 0
-        usual, most = median_low(times), max(times)
-        rank = times.index(most)
+        usual, rank = median_low(times), times.index(max(times))
         is_known = usual > 0
         return {
             "data_wait": round(max(waits), 4),
-            "slowest": round(most / usual, 3) if is_known else None,
+            "slowest": round(times[rank] / usual, 3) if is_known else None,
             "slowest_rank": rank if is_known else None,
             "slowest_node": self._nodes[rank] if is_known else "",
         }

@@ -347,15 +347,17 @@ class Trainer:
             )
 
     def _conclude_save(self, *, wait: bool) -> None:
+        began = time.perf_counter()
         with self._watchdog.paused("a checkpoint"):
             saved = self._checkpointer.completed(wait=wait)
+        waited_s = time.perf_counter() - began if wait else 0.0
         if saved is not None:
             self._progress.emit(
                 CheckpointSavedLine(
                     step=saved.step,
                     path=str(saved.path),
                     size_bytes=saved.num_bytes,
-                    stall_s=round(saved.stall_s, 4),
+                    stall_s=round(saved.stall_s + waited_s, 4),
                     duration_s=round(saved.duration_s, 4),
                     free_bytes=shutil.disk_usage(saved.path).free,
                 )

@@ -154,6 +154,8 @@ def _is_made_by_the_teardown(event: ThreadEvent, run: Run) -> bool:
     A job that has not ended by itself is deleted before its results are saved.
     """
     over_at = run.entered(RunPhase.SAVING) or run.ended_at
+    if isinstance(event, ev.JobDisappeared) and not run.job_disappeared and run.detections:
+        return True  # it was deleted to be made anew
     if over_at is None:
         return False
     match event:

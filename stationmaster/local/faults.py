@@ -18,7 +18,8 @@ class NamedFault:
     name: str
     effect: str
     source: str
-    endpoint: Literal["aws", "cluster"] = "aws"
+    endpoint: Literal["aws", "cluster", "trainer", "bad machine"] = "aws"
+    """What has it; the last two are the product's own trainer, everywhere or on one machine."""
     ends_at: Mapping[str, float] = field(default_factory=dict)
     """The limit that it ends at, in real seconds; short, so that its demonstration is soon over."""
 
@@ -174,6 +175,16 @@ _FAULTS: Final = (
         endpoint="cluster",
         ends_at={"job_start_timeout_s": 90.0},
     ),
+    # Each fires what docs/training.md lists, and is seen at step 60 or after a minute.
+    NamedFault("bad-data", "from step 60 on, labels are garbled", "OLMo 2, spikes", "trainer"),
+    NamedFault("slow-data", "a batch takes seconds to read", "MLPerf Storage", "trainer"),
+    NamedFault("slow-rank", "one machine computes slowly", "OSDI 2025, stragglers", "bad machine"),
+    NamedFault("slows-down", "from step 60 on, steps are slow", "OSDI 2025, stragglers", "trainer"),
+    NamedFault("disk-fills", "1 MiB is left after a checkpoint", "FSx user guide", "trainer"),
+    NamedFault("idle-gpus", "GPUs are in use 20% of the time", "nvidia-smi", "trainer"),
+    NamedFault("memory-runs-out", "a process is killed at step 60", "Linux, OOM", "bad machine"),
+    NamedFault("gpu-falls-off", "a GPU is lost at step 60", "NVIDIA, Xid 79", "bad machine"),
+    NamedFault("rank-hangs", "a rank stands still at step 60", "NCCL, timeouts", "bad machine"),
 )
 FAULTS: Final = {fault.name: fault for fault in _FAULTS}
 # How long the workflows of local mode wait before they give up, in real seconds. Emulated work is

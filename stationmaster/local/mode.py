@@ -177,7 +177,7 @@ class LocalMode:
             self._show_saved()
         HANDLER_LOG.path = self.state.path / "functions.log"
         HANDLER_LOG.path.unlink(missing_ok=True)
-        self.cluster.faults |= self.options.faults & set(faults.names("cluster"))
+        self.cluster.faults |= self.options.faults - set(faults.names("aws"))
         self.cluster.start()
         self.aws = LocalAws(
             state_dir=self.options.state_dir,

@@ -145,8 +145,11 @@ TOLD = [
         [f"\u25b8 *queued*: {WAITS}"],
     ),
     (
-        [event(ev.TroubleDetected, detection=SPIKE)],
-        running(),
+        [
+            event(ev.TroubleDetected, detection=SPIKE),
+            event(ev.JobDisappeared, 1, job="j"),  # to be made anew
+        ],
+        running(detections=[SPIKE]),
         ["\u26a0\ufe0f *the loss jumped to 6*. To do: look at the data"],
     ),
     *(

@@ -119,7 +119,7 @@ class LocalCluster:
                 file_systems=file_system_dir,
                 faults=self.faults,
                 back_off=back_off.of_containers(speed),
-                slow_node=lambda: self._nodes.slow,
+                bad_node=lambda: self._nodes.bad,
             )
         )
         self.num_gpus = len(list_gpus())

@@ -192,4 +192,8 @@ if _LUSTRE in os.environ:
 if _FULL_DISK in os.environ:
     _mount_full(os.environ[_FULL_DISK])
 sys.meta_path.insert(0, _WhenTorchIsImported())
+if faults := os.environ.get("STATIONMASTER_LOCAL_TRAINING_FAULTS", "").split():
+    from stationmaster.local.pod_python.training_faults import WhenTrainerIsImported
+
+    sys.meta_path.insert(0, WhenTrainerIsImported(faults))
 _run_hidden_one()

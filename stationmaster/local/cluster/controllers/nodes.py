@@ -24,7 +24,7 @@ NODE_GROUP_LABEL = "eks.amazonaws.com/nodegroup"
 _MAX_PODS = "110"
 _GPU = infrastructure.DEVICES[infrastructure.NVIDIA_PLUGIN]
 # Faults of one machine: the first node that takes jobs only has it, and none that comes later.
-GPU_SHORT, SLOW_NODE = "gpu-short", "slow-node"
+GPU_SHORT = "gpu-short"
 PLUGIN_UNHEARD = "device-plugin-missing"
 
 
@@ -52,9 +52,9 @@ class NodeController(Controller):
         self._bad: str | None = None
 
     @property
-    def slow(self) -> str | None:
-        """The node whose network is slow, where there is one."""
-        return self._bad if SLOW_NODE in self._faults else None
+    def bad(self) -> str | None:
+        """The node that has the faults of one machine, where a fault asks for one."""
+        return self._bad
 
     def add(
         self,

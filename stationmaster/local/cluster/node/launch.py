@@ -36,12 +36,13 @@ from stationmaster.local.cluster.node.volumes import (
     container_mounts,
     mount_all,
 )
+from stationmaster.local.faults import FAULTS
 
 # What a slow file system moves for each node, in MB/s; the least that can be bought is 146.
 SLOW_FILE_SYSTEM, SLOW_FILE_SYSTEM_MBPS = "slow-file-system", "10"
 # What the network of a slow node moves, in MB/s. On loopback gloo moves fifty times as much, and
 # ten times as much on a busy machine.
-SLOW_LINK_MBPS = "20"
+SLOW_NODE, SLOW_LINK_MBPS = "slow-node", "20"
 
 PodIdentity = Callable[[str, str, str], Mapping[str, str]]
 """Variables for a namespace, a service account and a pod."""
@@ -64,8 +65,8 @@ class NodeContext:
     file_systems: FileSystems
     faults: set[str]
     back_off: BackOff
-    slow_node: Callable[[], str | None] = lambda: None
-    """The node whose network is slow."""
+    bad_node: Callable[[], str | None] = lambda: None
+    """The node that has the faults of one machine."""
 
 
 class CannotRunError(Exception):
@@ -155,9 +156,13 @@ def _node_variables(
     variables["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, devices))
     if (path := _account_kubeconfig(context, pod)) is not None:
         variables["KUBECONFIG"] = str(path)
-    if context.slow_node() == pod["spec"]["nodeName"]:
+    is_bad = context.bad_node() == pod["spec"]["nodeName"]
+    if is_bad and SLOW_NODE in context.faults:
         variables["STATIONMASTER_LOCAL_LINK_MBPS"] = SLOW_LINK_MBPS
     if training_job_of(pod):
+        there = ("trainer", "bad machine") if is_bad else ("trainer",)
+        chosen = (name for name in context.faults if FAULTS[name].endpoint in there)
+        variables["STATIONMASTER_LOCAL_TRAINING_FAULTS"] = " ".join(chosen)
         # torchrun's c10d rendezvous announces the machine's host name, which need not resolve.
         variables["PET_LOCAL_ADDR"] = LOCAL_ADDRESS
     return variables

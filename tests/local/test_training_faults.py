@@ -1,0 +1,55 @@
+"""Faults of a training pod are detected from the lines that its trainer prints."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from stationmaster.domain.detected import Kind
+from stationmaster.domain.progress_lines import PreparingLine, read_line
+from stationmaster.domain.reactions.run import consequences
+from stationmaster.domain.run.changes import apply
+from stationmaster.domain.run.events import RunPhase
+from stationmaster.local.faults import FAULTS
+from stationmaster.local.pod_python import training_faults
+from stationmaster.relay.parsing import event_of
+from tests.support.factories import RUN_ID, make_run
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_trainer_has_every_fault_that_is_its_own():
+    own = {each.name for each in FAULTS.values() if each.endpoint in ("trainer", "bad machine")}
+
+    assert own == training_faults._FAULTS.keys()
+
+
+def test_garbled_data_full_disk_and_idle_gpus_are_detected(tmp_path: Path):
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{ROOT / 'stationmaster' / 'local' / 'pod_python'}{os.pathsep}{ROOT}",
+        "STATIONMASTER_LOCAL_TRAINING_FAULTS": "bad-data disk-fills idle-gpus",
+    }
+    words = ["tiny-llama", "steps=62", "global_batch_size=4", "--output-dir", str(tmp_path)]
+    printed = subprocess.run(
+        [sys.executable, "-m", "training", *words],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+
+    run = make_run(RunPhase.RUNNING)
+    for line in filter(None, map(read_line, printed.splitlines())):
+        if isinstance(line, PreparingLine):
+            continue
+        event = event_of(line, {"event_id": str(line.seq), "run_id": RUN_ID, "at": line.at})
+        run = apply(run, event)
+        for each in consequences(run, event):
+            run = apply(run, each)
+
+    steps = {each.kind: each.step for each in run.detections}
+    assert steps.keys() == {Kind.SPIKE, Kind.DISK_FILLS, Kind.GPU_IDLE}
+    assert steps[Kind.SPIKE] == 60
