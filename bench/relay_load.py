@@ -41,6 +41,8 @@ class Load:
     seconds: float = 60.0
     away: tuple[float, float] = (20.0, 50.0)
     killed_at: float = 30.0
+    more_s: float = 10.0
+    """So long it goes on after everything has arrived."""
 
 
 @dataclass
@@ -49,32 +51,23 @@ class Taken:
 
     printed: dict[int, float] = field(default_factory=dict)
     """When each step was printed."""
-    arrived: dict[str, tuple[int, float]] = field(default_factory=dict)
-    """The step of each event, by its id, and when it came first."""
-    back_at: float = 0.0
+    arrived: dict[int, float] = field(default_factory=dict)
+    """When each step came first."""
+    ids: dict[int, str] = field(default_factory=dict)
+    doubled: int = 0
+    """Events that say again, under another id, what one has said."""
     memory_mib: list[float] = field(default_factory=list)
     """Of the relay, a second apart."""
+    all_arrived_at: float = 0.0
 
     @property
     def lost(self) -> int:
-        return len(self.printed.keys() - {step for step, _ in self.arrived.values()})
-
-    @property
-    def doubled(self) -> int:
-        """The lines that have more than one event."""
-        return len(self.arrived) - len({step for step, _ in self.arrived.values()})
-
-    @property
-    def caught_up_at(self) -> float:
-        """When nothing older than a second was waiting, after the bus was back."""
-        late = [at for step, at in self.arrived.values() if at - self.printed[step] > 1]
-        return max([self.back_at, *late])
+        return len(self.printed) - len(self.arrived)
 
     def delays_s(self) -> list[float]:
-        """How long lines took that were printed once the relay had caught up."""
-        since = self.caught_up_at
-        came = [(self.printed[step], at) for step, at in self.arrived.values()]
-        return [at - printed for printed, at in came if printed >= since]
+        """How long the lines took that were printed once all others had arrived."""
+        since, came = self.all_arrived_at, self.arrived.items()
+        return [at - self.printed[step] for step, at in came if self.printed[step] >= since]
 
 
 def measure_relay_load() -> list[Figure]:
@@ -89,9 +82,9 @@ def measure_relay_load() -> list[Figure]:
         Figure(name="relay load: lines doubled", value=taken.doubled, unit="", at_most=0),
         Figure(
             name="relay load: caught up after",
-            value=taken.caught_up_at - taken.back_at,
+            value=taken.all_arrived_at - taken.printed[0] - load.seconds,
             unit="s",
-            note=f"the bus was away for {load.away[1] - load.away[0]:g} s",
+            note=f"of the last line; the bus was away for {load.away[1] - load.away[0]:g} s",
         ),
         Figure(
             name="relay load: line to bus, p95 after that",
@@ -110,43 +103,48 @@ def measure_relay_load() -> list[Figure]:
 
 
 def play(load: Load, *, patience_s: float = 600.0) -> Taken:
-    """Print all lines, and wait until all have arrived, or for so long."""
+    """Print all lines; once all have arrived, or so much later, print on for a few seconds."""
     world = _World(load)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(world))
-    server.daemon_threads = True
+    server = _Server(("127.0.0.1", 0), _handler(world))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     address = f"http://127.0.0.1:{server.server_address[1]}"
-    taken = world.taken
     with tempfile.TemporaryDirectory() as folder:
         relay = _relay(address, Path(folder))
         try:
-            began = time.monotonic()
-            killed = False
-            while (now := time.monotonic() - began) < load.seconds:
-                world.print_until(now)
-                world.is_away = load.away[0] <= now < load.away[1]
-                if not killed and now >= load.killed_at:
-                    relay.kill()
-                    relay.wait()
-                    relay, killed = _relay(address, Path(folder)), True
-                if now >= load.away[1]:
-                    taken.back_at = taken.back_at or time.time()
-                if len(taken.memory_mib) < now:
-                    taken.memory_mib.append(_memory_mib(relay.pid))
-                time.sleep(_TICK_S)
-            world.is_away = False
-            deadline = time.monotonic() + patience_s
-            while taken.lost and time.monotonic() < deadline:
-                time.sleep(_TICK_S)
-                if len(taken.memory_mib) < time.monotonic() - began:
-                    taken.memory_mib.append(_memory_mib(relay.pid))
+            _print(world, relay, until_s=load.killed_at)
+            relay.kill()
+            relay.wait()
+            relay = _relay(address, Path(folder))
+            _print(world, relay, until_s=load.seconds)
+            world.taken.all_arrived_at = _wait(world, patience_s)
+            world.began += time.monotonic() - world.began - load.seconds
+            _print(world, relay, until_s=load.seconds + load.more_s)
+            _wait(world, patience_s)
         finally:
             relay.kill()
             relay.wait()
             world.is_over = True
             server.shutdown()
             server.server_close()
-    return taken
+    return world.taken
+
+
+def _print(world: _World, relay: subprocess.Popen[bytes], *, until_s: float) -> None:
+    away, taken = world.load.away, world.taken
+    while (now := time.monotonic() - world.began) < until_s:
+        world.print_until(now)
+        world.is_away = away[0] <= now < away[1]
+        if len(taken.memory_mib) < now:
+            taken.memory_mib.append(_memory_mib(relay.pid))
+        time.sleep(_TICK_S)
+
+
+def _wait(world: _World, patience_s: float) -> float:
+    """Wait until every line has arrived; return the time then."""
+    deadline = time.monotonic() + patience_s
+    while world.taken.lost and time.monotonic() < deadline:
+        time.sleep(_TICK_S)
+    return time.time()
 
 
 class _World:
@@ -155,6 +153,7 @@ class _World:
     def __init__(self, load: Load) -> None:
         self.load = load
         self.taken = Taken()
+        self.began = time.monotonic()
         self.is_away = self.is_over = False
         self.logs: list[list[tuple[str, bytes]]] = [[] for _ in range(load.pods)]
         self._guard = threading.Lock()
@@ -176,7 +175,11 @@ class _World:
             for event in json.loads(entry["Detail"])["events"]:
                 if event["type"] == "progress.reported":
                     with self._guard:
-                        self.taken.arrived.setdefault(event["event_id"], (event["step"], now))
+                        taken, step = self.taken, event["step"]
+                        taken.arrived.setdefault(step, now)
+                        taken.doubled += (
+                            taken.ids.setdefault(step, event["event_id"]) != (event["event_id"])
+                        )
 
     def answer(self, path: str) -> dict[str, object]:
         """Answer a get or a list of Kubernetes' objects."""
@@ -215,6 +218,13 @@ def _pod(number: int) -> dict[str, object]:
         "spec": {"nodeName": "node", "containers": [{"name": "pytorch"}]},
         "status": {"phase": "Running", "containerStatuses": [running]},
     }
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_: object) -> None:
+        """Say nothing of connections that end with the relay."""
 
 
 def _handler(world: _World) -> type[BaseHTTPRequestHandler]:

@@ -35,6 +35,13 @@ T = TypeVar("T")
 _RECORDER: Final = frozenset({registry.RECORDER.name})
 _NOTIFIER: Final = frozenset({registry.NOTIFIER.name})
 _STEPS: Final = frozenset(step.name for step in registry.STEPS) | _RECORDER
+_DISTURBED: Final[dict[str, tuple[Effect, frozenset[str]]]] = {
+    "notifier": ("unanswered", _NOTIFIER),
+    "throttle": ("refused", _STEPS),
+    "timeout": ("unanswered", _STEPS),
+    "twice": ("twice", _RECORDER | _NOTIFIER),
+    "disorder": ("late", _RECORDER),
+}
 _SERVICES: Final = ("dynamodb", "ec2", "eks", "events", "fsx", "states", "s3")
 _NOBODY: Final = "there is none"
 _TRIES, _LOOK_AGAIN_S = 10, 0.3
@@ -57,6 +64,8 @@ class Hands:
 
     def do(self, incident: Incident) -> str:
         """Let it happen; what happened, in words."""
+        if incident.kind in _DISTURBED:
+            return self._disturb(incident, *_DISTURBED[incident.kind])
         return str(getattr(self, f"_{incident.kind}")(incident))
 
     def take_back(self, *, everything: bool = False) -> None:
@@ -142,21 +151,6 @@ class Hands:
             return _NOBODY
         self._mode.cluster.replace_node(name)
         return f"{name} is lost, and another one joins"
-
-    def _notifier(self, incident: Incident) -> str:
-        return self._disturb(incident, "unanswered", _NOTIFIER)
-
-    def _throttle(self, incident: Incident) -> str:
-        return self._disturb(incident, "refused", _STEPS)
-
-    def _timeout(self, incident: Incident) -> str:
-        return self._disturb(incident, "unanswered", _STEPS)
-
-    def _twice(self, incident: Incident) -> str:
-        return self._disturb(incident, "twice", _RECORDER | _NOTIFIER)
-
-    def _disorder(self, incident: Incident) -> str:
-        return self._disturb(incident, "late", _RECORDER)
 
     def _disturb(self, incident: Incident, effect: Effect, functions: frozenset[str]) -> str:
         times = round(incident.between(1, 2))
