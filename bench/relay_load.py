@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -59,6 +60,8 @@ class Taken:
     memory_mib: list[float] = field(default_factory=list)
     """Of the relay, a second apart."""
     all_arrived_at: float = 0.0
+    cpu_s: float = 0.0
+    """Of the second relay, which has read every line."""
 
     @property
     def lost(self) -> int:
@@ -93,6 +96,13 @@ def measure_relay_load() -> list[Figure]:
             at_most=1,
         ),
         Figure(
+            name="relay load: lines for a second of CPU",
+            value=len(taken.printed) / taken.cpu_s,
+            unit="lines/s",
+            at_least=load.lines_per_s,
+            note="the whole process, of a relay that has read all",
+        ),
+        Figure(
             name="relay load: memory, last third less middle",
             value=max(taken.memory_mib[-third:]) - max(taken.memory_mib[third:-third]),
             unit="MiB",
@@ -122,7 +132,11 @@ def play(load: Load, *, patience_s: float = 600.0) -> Taken:
             _wait(world, patience_s)
         finally:
             relay.kill()
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
             relay.wait()
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            used = (after.ru_utime + after.ru_stime) - (before.ru_utime + before.ru_stime)
+            world.taken.cpu_s = used
             world.is_over = True
             server.shutdown()
             server.server_close()

@@ -120,3 +120,23 @@ def test_collectives_take_the_time_of_a_slow_link(tmp_path):
     ended = run_as_in_a_pod(LINK, STATIONMASTER_LOCAL_LINK_MBPS="1", STORE=str(tmp_path / "store"))
 
     assert json.loads(ended.stdout) is True, ended.stderr
+
+
+def test_disk_that_is_full_takes_no_bytes_while_its_marker_is_there(tmp_path):
+    program = """
+import pathlib, sys
+marker, target = map(pathlib.Path, sys.argv[1:])
+marker.touch()
+try:
+    target.write_bytes(b"weights")
+except OSError as exc:
+    print(exc.strerror)
+marker.unlink()
+target.write_bytes(b"weights")
+"""
+    marker, target = tmp_path / "full", tmp_path / "checkpoint"
+
+    done = run_as_in_a_pod(program, marker, target, STATIONMASTER_LOCAL_FULL_DISK=str(marker))
+
+    assert done.stdout == "No space left on device\n"
+    assert target.read_bytes() == b"weights"

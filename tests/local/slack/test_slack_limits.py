@@ -223,3 +223,16 @@ def test_chat_update_is_limited_to_fifty_in_any_minute(limited: LocalSlack, cloc
     clock.now += 40
     client.chat_update(channel=HERE, ts=ts, text="later")
     assert limited.messages()[0].text == "later"
+
+
+def test_closed_workspace_takes_no_call_until_its_time_is_over(
+    limited: LocalSlack, clock: Clock
+) -> None:
+    limited.close_for(20)
+
+    with pytest.raises(SlackApiError) as caught:
+        say(limited, "x")
+
+    assert caught.value.response.headers["Retry-After"] == "20"
+    clock.now += 20
+    say(limited, "x")
