@@ -219,6 +219,9 @@ def _answer(
             return answers.study_requested(begun)
         case requests.SetBudget(label=label, usd=usd):
             return answers.budget_changed(commands.change_budget(services, label, who, usd=usd))
+        case requests.ScaleRun(label=label, nodes=nodes):
+            view = commands.scale_run(services, label, who, nodes=nodes)
+            return answers.run_scaled(view, nodes=nodes)
         case StartRun():
             return started(services, announcer, command, who, request_id=request_id)
         case _:

@@ -353,6 +353,19 @@ def budget_changed(run: Run) -> Content:
     return Content(text=text, blocks=[section(f"{md.DONE} {text}.")])
 
 
+def run_scaled(view: RunView, *, nodes: int) -> Content:
+    """Answer /train scale: when the run gets the nodes, and how many of them there are."""
+    has, cluster = view.leased_nodes or 0, view.cluster
+    free = cluster.free_nodes if cluster is not None and cluster.resizes_from is None else 0
+    text = (
+        f"{md.code(view.run.run_id, 120)} has {counted(has, 'node')} and is to have {nodes}; it "
+        "changes once it has saved a checkpoint, and continues from there"
+    )
+    if nodes - has > free:
+        text += f". {free} more are free now: it gets the others when they are, if nobody waits"
+    return Content(text=text, blocks=[section(f"\u2194\ufe0f {text}.")])
+
+
 def saving_again(run: Run) -> Content:
     """Answer "Save again"."""
     text = f"the results of {md.code(run.run_id, 120)} are being saved again"

@@ -180,7 +180,9 @@ def _notices(view: RunView) -> list[Block]:
     if run.phase is RunPhase.RECOVERING:
         reason = run.reason.replace(f"{run.run_id}-", "")  # as the pods are called in the thread
         why = f": {md.escape(reason, 300)}" if reason else ""
-        notices.append(f"\u26a0\ufe0f *Recovering*{why}")
+        is_rescaled = run.setback is not None and run.setback.nodes is not None
+        what = "\u2194\ufe0f *Changing its nodes*" if is_rescaled else "\u26a0\ufe0f *Recovering*"
+        notices.append(f"{what}{why}")
         notices += [f"> {line}" for line in cause_lines(view)]
     elif run.phase is RunPhase.SAVING and outcome_of(run) is RunPhase.FAILED:
         notices.append(f"\u26a0\ufe0f *Training failed:* {md.escape(run.reason, 600)}")
@@ -189,9 +191,9 @@ def _notices(view: RunView) -> list[Block]:
         times = f"{run.num_restarts} restarts" if run.num_restarts > 1 else "a restart"
         after = f" after {times}" if run.num_restarts or not run.request.resume_from else ""
         notices.append(f"\u21bb Resumed from step {run.resumed_from_step:,}{after}")
-    if run.attempt_number > 1 and not run.phase.is_terminal:
+    if run.tries > 1 and not run.phase.is_terminal:
         most = run.request.attempts if run.request.restarts is None else run.request.restarts + 1
-        notices.append(f"\u21bb Attempt {run.attempt_number} of {most}")
+        notices.append(f"\u21bb Attempt {run.tries} of {most}")
     notices += running_lines(run)
     if run.stop_why and run.phase is not RunPhase.STOPPED:
         notices.append(f"\U0001f6d1 *Being {md.escape(run.stop_why, 400)}*")

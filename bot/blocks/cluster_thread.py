@@ -32,7 +32,13 @@ _POSTED_PHASES: Final = (ClusterPhase.READY, ClusterPhase.FAILED, ClusterPhase.D
 _POSTED: Final = (
     *(cl.LeaseRequested, cl.LeaseGranted, cl.LeaseReleased, cl.KeepExtended, cl.KeepEnding),
     *(cl.KeepEnded, cl.DeletionRequested, cl.PassBegan, cl.PassFailed, cl.ZoneGivenUp),
-    *(cl.ApprovalAsked, cl.ApprovalDecided, cl.ClusterPreflightWarned),
+    *(
+        cl.LeaseLimited,
+        cl.LeaseResized,
+        cl.ApprovalAsked,
+        cl.ApprovalDecided,
+        cl.ClusterPreflightWarned,
+    ),
     *(cl.NodeReplacementBegan, cl.NodeReplaced, cl.TeardownStarted),
 )
 
@@ -90,6 +96,12 @@ def _line(event: ThreadEvent, cluster: Cluster) -> str:
             return f"\u23f3 run {md.code(event.run_id, 80)} waits for {least}{nodes}"
         case cl.LeaseGranted():
             return f"\u25b8 run {md.code(event.run_id, 80)} has {counted(event.nodes, 'node')}"
+        case cl.LeaseLimited():
+            run, nodes = md.code(event.run_id, 80), counted(event.most_nodes, "node")
+            return f"\u25b8 run {run} is to have {nodes}, as {md.user(event.user_id)} asked"
+        case cl.LeaseResized():
+            run, nodes = md.code(event.run_id, 80), counted(event.nodes, "node")
+            return f"\u2194\ufe0f run {run} has {nodes} now"
         case cl.LeaseReleased():
             return f"{md.DONE} run {md.code(event.run_id, 80)} has left"
         case cl.KeepExtended():

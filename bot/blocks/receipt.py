@@ -15,7 +15,7 @@ from bot.blocks import words
 from bot.blocks.approval import approved_by
 from bot.blocks.elements import Block, Content, actions, context, fields, header, section
 from bot.blocks.goodput import goodput_line
-from bot.blocks.recoveries import lost_line
+from bot.blocks.recoveries import lost_line, sizes_line
 from bot.blocks.results import report_button, result_blocks, result_buttons
 from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
 from stationmaster.domain.cluster.shares import shares
@@ -124,9 +124,9 @@ def _price_notes(cluster: Cluster | None) -> list[Block]:
 
 
 def _result(view: RunView, *, now: datetime) -> list[Block]:
-    links = result_buttons(view) if view.run.results is not None else []
-    said = [approved_by(view.run.approval), goodput_line(view, now=now), lost_line(view.run)]
-    buttons = actions([*links, report_button(view.run)])
+    run, links = view.run, result_buttons(view) if view.run.results is not None else []
+    said = [approved_by(run.approval), goodput_line(view, now=now), lost_line(run), sizes_line(run)]
+    buttons = actions([*links, report_button(run)])
     return [*result_blocks(view), buttons, *(context(each) for each in said if each)]
 
 

@@ -25,9 +25,12 @@ def proof_line(recovery: Recovery, run: Run) -> str:
     sentences = [", ".join(said), *_losses(recovery)]
     number = f" by attempt {recovery.attempt} of {run.request.attempts}"
     whose = number if recovery.attempt > 1 and run.request.restarts is None else ""
+    what = f"recovered*{whose}"
+    if recovery.nodes is not None:
+        what = f"continues on {counted(recovery.nodes, 'node')}*"
     is_in_band = recovery.loss_z is None or recovery.loss_z <= MAX_Z
     mark = md.DONE if is_in_band else md.WARNING
-    return f"{mark} *recovered*{whose}: {'; '.join(sentences)}"
+    return f"{mark} *{what}: {'; '.join(sentences)}"
 
 
 def _losses(recovery: Recovery) -> list[str]:
@@ -47,9 +50,21 @@ def lost_line(run: Run) -> str:
     all_of_them = run.setbacks
     if not all_of_them.number:
         return ""
-    attempts = f", {counted(run.attempt_number, 'attempt')}" if run.attempt_number > 1 else ""
+    attempts = f", {counted(run.tries, 'attempt')}" if run.tries > 1 else ""
     return (
         f"{counted(all_of_them.number, 'setback')}{attempts}: "
         f"{counted(all_of_them.repeated_steps, 'step')} repeated, "
         f"{md.duration(all_of_them.lost_s)} and {md.money(all_of_them.lost_usd)} lost"
     )
+
+
+def sizes_line(run: Run) -> str:
+    """Say how many nodes it had after which steps, and what the changes cost; "" for none."""
+    if not run.sizes:
+        return ""
+    first, *later = run.sizes
+    said = [counted(first.nodes, "node"), *(f"{x.nodes} after step {x.step:,}" for x in later)]
+    changes = [each for each in run.recoveries if each.nodes is not None]
+    seconds, usd = sum(each.lost_s for each in changes), sum(each.lost_usd for each in changes)
+    least = "at least " if len(changes) < run.rescales else ""
+    return f"{', '.join(said)}; {least}{md.duration(seconds)} and {md.money(usd)} lost by it"

@@ -24,6 +24,7 @@ from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunPhase
+from stationmaster.domain.run.recoveries import is_of_ended_job
 from stationmaster.domain.run.view import RunView
 
 _MOST_REPEATS: Final = 2
@@ -40,6 +41,7 @@ _NEVER: Final = (
     *(ev.ProgressReported, ev.DataReported),
     *(ev.BackupStarted, ev.BackupLookedAt, ev.TrainingPreparing),
     *(cl.ClusterRequested, cl.LeaseRequested, cl.LeaseGranted, cl.LeaseReleased),
+    *(ev.RescaleBegan, cl.LeaseLimited, cl.LeaseResized),
     *(cl.KeepExtended, cl.KeepEnding, cl.KeepEnded, cl.DeletionRequested, cl.PassBegan),
     *(cl.ClusterPhaseChanged, cl.ResourceRequested, cl.ResourceSeen, cl.ResourceRefused),
     *(cl.TeardownStarted, cl.TeardownCompleted, cl.TeardownFailed),
@@ -104,11 +106,18 @@ def thread_message(
 
 def _repeats(past: Sequence[ThreadEvent], run: Run) -> list[str]:
     """List the failures that came more than once, each with its count."""
+    starts = [event.at for event in past if isinstance(event, ev.AttemptStarted)]
+    changes = [
+        (event.at - _WHOLE_SECOND, min((at for at in starts if at > event.at), default=event.at))
+        for event in past
+        if isinstance(event, ev.RescaleBegan)
+    ]
     failures = [
         event
         for event in past
         if isinstance(event, ev.ProcessFailed | ev.WorkersRestarting) or is_failure(event)
         if is_noteworthy(event) and not _is_made_by_the_teardown(event, run)
+        if not any(since <= event.at <= until for since, until in changes)
     ]
     failures.sort(key=lambda event: not isinstance(event, ev.ProcessFailed))
     first = {fold_key(event): event for event in failures}
@@ -145,6 +154,7 @@ def _while_the_cluster_stands(events: Sequence[ThreadEvent], view: RunView) -> l
         for index, event in enumerate(events)
         if (index < gone_at or not isinstance(event, ev.RelayEvent))
         and not _is_made_by_the_teardown(event, view.run)
+        and not is_of_ended_job(view.run, event)
     ]
 
 

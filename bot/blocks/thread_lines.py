@@ -132,6 +132,10 @@ def _training_line(event: ThreadEvent, run: Run) -> str:
         case ev.JobDisappeared():
             name = md.code(event.job, 80)
             return f"{md.FAILED} job {name} was deleted from the cluster before it had ended"
+        case ev.AttemptStarted() if event.price_per_hour_usd is not None:
+            nodes = counted(event.placement.nodes, "node")
+            price = md.money_escaped(event.price_per_hour_usd)
+            return f"\u2194\ufe0f its job starts on {nodes}, {price} an hour"
         case ev.AttemptStarted():
             begins = f"\u21bb attempt {attempt_number(event.attempt_id)} begins"
             if event.bad_node:
@@ -195,6 +199,8 @@ def _phase(event: ev.PhaseChanged, run: Run) -> str:
         return recovered
     if event.phase is RunPhase.SAVING and said:
         return f"{md.FAILED} *training failed*{ping}{reason}; its results are being saved"
+    if event.phase is RunPhase.RECOVERING and said.startswith(ev.CHANGE):
+        return f"\u2194\ufe0f its job ends for {md.escape(said, 600)}"
     mark = md.WARNING if event.phase is RunPhase.RECOVERING else "\u25b8"
     return f"{mark} *{words.STATUS[event.phase]}*{reason}"
 

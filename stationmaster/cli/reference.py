@@ -19,7 +19,6 @@ from stationmaster.domain.catalogue.training_config import ImageTraining, Langua
 from stationmaster.domain.commands.table import (
     APP_NAME,
     COMMAND,
-    PLANNED,
     START,
     TYPED_SUBCOMMANDS,
 )
@@ -84,15 +83,6 @@ def page() -> str:
             "`on=` takes the name of a kept cluster, its id, how its id begins, or `last`: the "
             "newest kept cluster of the channel. Durations are `90s`, `10m`, `2h` or `1d`, from 1s "
             "to 7d.",
-            "",
-            "## Planned",
-            "",
-            "These are understood and refused, with what this version does.",
-            "",
-            *_table(
-                ("word", "today"),
-                ((f"`{COMMAND} {row.name}`", row.today) for row in PLANNED.values()),
-            ),
             "",
             "## On the command line",
             "",

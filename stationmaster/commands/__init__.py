@@ -34,4 +34,5 @@ from stationmaster.commands.runs import (
     save_again,
     stop_run,
 )
+from stationmaster.commands.scaling import scale_run
 from stationmaster.commands.studying import request_study

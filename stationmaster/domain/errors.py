@@ -54,10 +54,6 @@ class NotPermitted(UserError):
     """The role that the person has in the channel is not enough for this."""
 
 
-class NotAvailable(UserError):
-    """The command is part of the grammar, and this version does not do it."""
-
-
 class TransientError(StationmasterError):
     """A throttle, a timeout, a 5xx: trying again is expected to help."""
 

@@ -223,6 +223,8 @@ class Recovery(Frozen):
     passed_at: datetime | None = None
     """When it was; None where an earlier version has recorded it."""
     lost_usd: float
+    nodes: int | None = None
+    """The number of nodes that it continued on, where that was changed; None after a failure."""
     loss_before: float | None = None
     """The median of the last losses before it, in nats."""
     loss_after: float | None = None
@@ -243,13 +245,22 @@ class Setbacks(Frozen):
     lost_usd: float = 0.0
 
     def after(self, *more: Recovery) -> Setbacks:
-        """Add further ones."""
+        """Add further ones; a change of the number of nodes is none."""
+        new = [each for each in more if each.nodes is None]
         return Setbacks(
-            number=self.number + len(more),
-            repeated_steps=self.repeated_steps + sum(each.repeated_steps for each in more),
-            lost_s=self.lost_s + sum(each.lost_s for each in more),
-            lost_usd=self.lost_usd + sum(each.lost_usd for each in more),
+            number=self.number + len(new),
+            repeated_steps=self.repeated_steps + sum(each.repeated_steps for each in new),
+            lost_s=self.lost_s + sum(each.lost_s for each in new),
+            lost_usd=self.lost_usd + sum(each.lost_usd for each in new),
         )
+
+
+class Size(Frozen):
+    """A number of nodes that a run had, and from when and after which step on."""
+
+    at: datetime
+    step: Count
+    nodes: Count
 
 
 class RunFacts(TrainerFacts):
@@ -285,6 +296,8 @@ class RunFacts(TrainerFacts):
     """What all of them have cost."""
     detections: tuple[Detection, ...] = ()
     """What was found wrong while it trained, the newest, as many as a run keeps."""
+    sizes: tuple[Size, ...] = ()
+    """Its newest numbers of nodes, oldest first; empty where that never changed."""
 
 
 class ResultManifest(RunFacts):

@@ -56,6 +56,7 @@ def result_facts(live: LiveRun, *, outcome: RunPhase) -> RunFacts:
         recoveries=tuple(run.recoveries),
         setbacks=run.setbacks,
         detections=tuple(run.detections),
+        sizes=tuple(run.sizes),
     )
 
 

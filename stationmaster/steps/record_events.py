@@ -18,7 +18,7 @@ from stationmaster.domain.reactions.run import POLICY, decide
 from stationmaster.domain.reactions.seen import CapacityLost, RelayHeard
 from stationmaster.domain.reactions.workflow import Do, EndWait, WorkflowFailed, sentence_of
 from stationmaster.domain.run.aggregate import Run
-from stationmaster.domain.run.events import RunEvent, RunPhase
+from stationmaster.domain.run.events import CheckpointSaved, RunEvent, RunPhase
 from stationmaster.jobs.push import give_up_push
 from stationmaster.log_keys import learn
 from stationmaster.saving_reactions import settle_saving
@@ -29,6 +29,7 @@ from stationmaster.steps.parts.backups import back_up
 from stationmaster.steps.parts.budgets import look_at_budget, stop_where_decided
 from stationmaster.steps.parts.next_attempt import begin_attempt
 from stationmaster.steps.parts.records import change_phases
+from stationmaster.steps.parts.rescaling import look_at_size
 from stationmaster.steps.parts.silence import find_lost_capacity
 from stationmaster.steps.release_lease import release_lease
 from stationmaster.steps.release_run import cluster_to_leave
@@ -57,6 +58,8 @@ def record_batch(services: Services, batch: RelayBatch) -> list[tuple[RunEvent, 
         Unreadable: the run cannot be read.
     """
     run, refused = _record(services, batch)
+    if batch.heartbeat or any(isinstance(event, CheckpointSaved) for event in batch.events):
+        run = look_at_size(services, run)
     services.runs.save_log_tails(batch.run_id, batch.log_tails)
     heard = RelayHeard(services.now(), heartbeat=batch.heartbeat)
     unusable = {event.event_id for event, _ in refused}

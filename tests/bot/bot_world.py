@@ -377,10 +377,11 @@ class ClusterStory:
         self.happen(cl.ResourceCreated, **made)
         return self.phases(cl.ClusterPhase.VALIDATING, cl.ClusterPhase.READY)
 
-    def use(self, run_id: str, *, nodes: int = 2) -> Run:
+    def use(self, run_id: str, *, nodes: int = 2, min_nodes: int | None = None) -> Run:
         """A run that was typed with `on=` asks for nodes, and gets them or waits."""
         request = make_request(
             nodes=nodes,
+            min_nodes=min_nodes,
             command=f"/train tiny-llama on={self.name}",
             team_id=TEAM,
             channel_id=CHANNEL,
@@ -398,7 +399,7 @@ class ClusterStory:
             **dict(first_assignment(run_id, request)),
         )
         run = self.services.runs.record(run_id, [began])
-        cluster = self.happen(cl.LeaseRequested, run_id=run_id, nodes=nodes)
+        cluster = self.happen(cl.LeaseRequested, run_id=run_id, nodes=nodes, min_nodes=min_nodes)
         if cluster.queue:
             run = self._story(run_id).phases(ev.RunPhase.QUEUED)
         return run

@@ -11,6 +11,8 @@ from bot_world import CHANNEL, USER, ClusterStory, seen, started_clusters
 from stationmaster.aws.delivery_store import of_cluster
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.cluster.events import ClusterPhase
+from stationmaster.domain.reactions.cluster import decide
+from stationmaster.domain.reactions.leasing import RunTrains
 
 READY = [ClusterPhase.PROVISIONING, ClusterPhase.VALIDATING, ClusterPhase.READY]
 
@@ -212,6 +214,57 @@ def test_resize_goes_over_the_cluster_once_more(person, services, settings, clus
     assert resized.phase is ClusterPhase.PROVISIONING
     assert started_clusters(settings) == [f"{cluster.cluster_id}-2"]
     assert "changes to 6 \u00d7 m5.2xlarge" in seen(answer)
+
+
+def test_scale_limits_a_run_to_a_number_of_its_range(person, services, cluster):
+    cluster.become_ready()
+    run_id = cluster.use("tiny-llama-aaaaaaaa", nodes=6, min_nodes=1).run_id
+
+    answer = seen(person.type(f"scale {run_id} nodes=2"))
+
+    lease = services.cluster_states.load(cluster.cluster_id).leases[run_id]
+    assert (lease.nodes, lease.most, lease.fewest) == (4, 2, 1)
+    assert "is to have 2; it changes once it has saved a checkpoint" in answer
+    assert "as soon as that is free" not in answer
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("scale last", "takes nodes=N and nothing else"),
+        ("scale tiny-llama-aaaaaaaa nodes=two", "nodes=two is not accepted"),
+        ("scale tiny-llama-aaaaaaaa nodes=7", "has the range nodes=1:6, which nodes=7 is not in"),
+        ("scale tiny-llama-aaaaaaaa nodes=3", "trains on 3 nodes already"),
+        ("scale tiny-llama-aaaaaaaa nodes=6", "/train cluster resize team-a nodes=6"),
+        ("scale tiny-llama-bbbbbbbb nodes=2", "started with nodes=1, not with a range"),
+        ("scale tiny-llama-cccccccc nodes=2", "has no nodes yet"),
+    ],
+)
+def test_scale_that_is_not_possible_says_why(person, cluster, words, sentence):
+    cluster.become_ready()
+    cluster.use("tiny-llama-bbbbbbbb", nodes=1)
+    cluster.use("tiny-llama-aaaaaaaa", nodes=6, min_nodes=1)
+    cluster.use("tiny-llama-cccccccc", nodes=2, min_nodes=1)
+    if "already" in sentence:
+        limit = {"min_nodes": 1, "most_nodes": 3, "user_id": USER}
+        cluster.happen(cl.LeaseLimited, run_id="tiny-llama-aaaaaaaa", **limit)
+
+    assert sentence in seen(person.type(words))
+
+
+def test_scale_enlarges_a_cluster_of_the_runs_own(person, story, services, settings):
+    story.begin(nodes=4, min_nodes=1)
+    for phase in READY:
+        story.happen(cl.ClusterPhaseChanged, phase=phase)
+    assert "alone on its cluster and keeps its 2" in seen(person.type("scale last nodes=1"))
+    answer = seen(person.type("scale last nodes=4"))
+    assert "0 more are free now" in answer
+    assert started_clusters(settings) == [f"{story.run_id}-2"]
+    grown = services.cluster_states.load(story.run_id)
+    assert (grown.spec.nodes, decide(grown, RunTrains(story.run_id))) == (4, ())
+    story.happen(cl.ClusterPhaseChanged, phase=ClusterPhase.READY)
+    (share,) = decide(services.cluster_states.load(story.run_id), RunTrains(story.run_id))
+    assert share.nodes == 4
 
 
 def test_validate_keeps_the_size_and_runs_every_check(person, services, settings, cluster):

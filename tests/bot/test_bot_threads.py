@@ -247,6 +247,15 @@ SAID = [
         f"\u21bb attempt 2 begins after {FAILED}",
     ),
     (
+        event(ev.AttemptStarted, **dict(FIRST), after="w", price_per_hour_usd=1.5),
+        "\u2194\ufe0f its job starts on 2 nodes, $1.50 an hour",
+    ),
+    (phase(RunPhase.RECOVERING, "a change to w"), "\u2194\ufe0f its job ends for a change to w"),
+    (
+        event(ev.TrainingRecovered, recovery=BARE.model_copy(update={"nodes": 3})),
+        "\u2713 *continues on 3 nodes*: resumed at step 60, 0 steps repeated, 9s and $0.00 lost",
+    ),
+    (
         event(ev.TrainingFinished, step=9, samples=[{"prompt": "`if", "text": "<x>\nreturn"}]),
         "\U0001f3c1 last step 9 taken\n> `'if` &lt;x&gt; return",
     ),
@@ -516,3 +525,15 @@ def test_network_that_is_not_used_is_said_on_card_and_thread_with_what_to_do():
         assert "To do: put aws-ofi-nccl into the image" in text
     assert card_milestone(view) != card_milestone(running(request=request))
     assert "instead of EFA" not in seen(run_card(running(request=request), now=NOW))
+
+
+def test_ends_of_a_job_that_another_size_replaces_are_left_out_also_at_the_end_of_the_run():
+    began = event(ev.RescaleBegan, nodes=1, job_uid="u", why="w")
+    ends = [process(1), process(2), event(ev.JobDisappeared, job=RUN_ID)]
+    later = {"after": "w", "at": NOW + timedelta(minutes=1)}
+    made = event(ev.AttemptStarted, **dict(FIRST), **later)
+
+    assert thread_message(ends, running(rescale=began)) is None
+    ended = phase(RunPhase.SUCCEEDED, index=3)
+    said = seen(thread_message([ended], running(), past=[began, *ends, made]))
+    assert "times in all" not in said

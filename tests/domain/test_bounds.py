@@ -99,6 +99,8 @@ def run_events(number: int) -> list[ev.RunEvent]:
         event(ev.WorkersRestarting, **common),
         event(ev.JobConditionChanged, condition="Restarting", reason=LONG, message=LONG),
         event(ev.TrainingReportedFailure, reason=LONG),
+        event(ev.PhaseChanged, phase=RunPhase.RUNNING),
+        event(ev.RescaleBegan, nodes=number, job_uid=pod, why=LONG),
         event(
             ev.AttemptStarted,
             attempt_id=f"{RUN_ID}-{number}",
@@ -156,7 +158,8 @@ def cluster_events(number: int) -> list[cl.ClusterEvent]:
             figures={f"{number}-{each}".ljust(40, "x"): 1 / 3 for each in range(40)},
         ),
         event(cl.ClusterPhaseChanged, phase=ClusterPhase.READY, reason=LONG),
-        event(cl.LeaseGranted, run_id=run_id, nodes=1),
+        event(cl.LeaseGranted, run_id=run_id, nodes=1, min_nodes=1, most_nodes=2),
+        *(event(cl.LeaseResized, run_id=run_id, nodes=1 + each % 2) for each in range(20)),
         event(cl.LeaseReleased, run_id=run_id),
         event(cl.LeaseGranted, run_id=RUN_ID, nodes=1),
         event(cl.LeaseReleased, run_id=RUN_ID),

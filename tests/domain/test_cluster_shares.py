@@ -106,6 +106,15 @@ def test_cost_curve_bends_where_the_price_changes_and_ends_at_the_bill():
     assert cost_curve(made, hours(9), RUN_ID)[-1] == (hours(4), shares(made, hours(9)).runs[RUN_ID])
 
 
+def test_run_that_gives_nodes_back_pays_less_from_then_on():
+    given = lease(RUN_ID, 4, 0, 3).resized(1, hours(2))
+
+    split = shares(cluster(given, lease(OTHER, 3, 2, 3), kept=True), hours(3))
+
+    assert split.runs == {RUN_ID: pytest.approx(8 + 8 + 8 / 4), OTHER: pytest.approx(8 * 3 / 4)}
+    assert split.own == pytest.approx(0)
+
+
 def test_resize_changes_the_price_and_the_parts_from_then_on():
     grown = cluster(lease(RUN_ID, 4, 0, None), kept=True)
     node_group = grown.resources["node group/training"].model_copy(

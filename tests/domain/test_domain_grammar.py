@@ -21,7 +21,6 @@ from stationmaster.domain.commands.requests import (
 )
 from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.commands.table import (
-    PLANNED,
     START,
     SUBCOMMANDS,
     TYPED_SUBCOMMANDS,
@@ -30,7 +29,6 @@ from stationmaster.domain.commands.table import (
 from stationmaster.domain.errors import (
     BadCommand,
     BadParameter,
-    NotAvailable,
     NotPossibleNow,
     UnknownInstance,
     UnknownRecipe,
@@ -296,24 +294,6 @@ def test_start_words_without_end_are_refused():
     assert refused("run " * 400).suggestion == "/train recipes"
 
 
-@pytest.mark.parametrize("word", PLANNED)
-def test_parse_command_with_a_later_subcommand_says_it_is_not_available(word):
-    error = refused(f"{word} run-1")
-
-    assert isinstance(error, NotAvailable)
-    assert str(error).startswith(
-        f"/train {word} is not available in this version; {PLANNED[word].today}"
-    )
-    assert error.suggestion is None
-
-
-def test_word_like_a_later_subcommand_names_it_and_suggests_no_other_meaning():
-    error = refused("grow tiny-llama nodes=4")
-
-    assert "/train scale is not available" in str(error)
-    assert error.suggestion is None
-
-
 @pytest.mark.parametrize("row", [START, *TYPED_SUBCOMMANDS], ids=lambda row: row.name)
 def test_example_of_each_subcommand_is_read_as_that_subcommand(row):
     asked = []
@@ -332,9 +312,7 @@ def test_example_of_each_subcommand_is_read_as_that_subcommand(row):
     assert type(read) is (StartRun if row is START else row.make)
 
 
-@pytest.mark.parametrize(
-    "row", [START, *SUBCOMMANDS.values(), *PLANNED.values()], ids=lambda r: r.name
-)
+@pytest.mark.parametrize("row", [START, *SUBCOMMANDS.values()], ids=lambda r: r.name)
 def test_each_synonym_stands_for_its_own_subcommand(row):
     assert [subcommand_meant(word) for word in row.meanings] == [row] * len(row.meanings)
 
@@ -388,7 +366,7 @@ def test_key_of_the_same_meaning_is_suggested_with_the_typed_value(word, key):
     assert error.suggestion == f"/train tiny-llama {key}={word.partition('=')[2]}"
 
 
-EDITABLE = sorted({*SUBCOMMANDS, *PLANNED})
+EDITABLE = sorted(SUBCOMMANDS)
 
 
 @given(st.sampled_from(EDITABLE), st.data())

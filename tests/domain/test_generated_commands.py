@@ -12,7 +12,7 @@ from stationmaster.domain.commands.grammar import parse_command
 from stationmaster.domain.commands.parameters import key_typed, split_words
 from stationmaster.domain.commands.requests import StopRun
 from stationmaster.domain.commands.start import StartRun
-from stationmaster.domain.commands.table import PLANNED, TYPED_SUBCOMMANDS
+from stationmaster.domain.commands.table import TYPED_SUBCOMMANDS
 from stationmaster.domain.errors import UserError
 from stationmaster.domain.keys.names import KEY_MEANINGS, START_KEYS, key_names
 from stationmaster.domain.run.aggregate import start_run
@@ -59,7 +59,6 @@ ANY_WORD = (
 FIRST = [
     *(row.example for row in TYPED_SUBCOMMANDS),
     *(word for row in TYPED_SUBCOMMANDS for word in row.meanings),
-    *PLANNED,
     *("kill all", "sbatch job.sh", "ssh", "clone last", "logs -f", "run tiny-llama"),
 ]
 LINES = st.builds(

@@ -102,7 +102,7 @@ class Cluster(State):
     """The number of training nodes before the reconciliation in progress, if that changes it."""
     resize_failure: str = ""
     """Why it did not get the size that was last asked for."""
-    leases: Annotated[dict[RunId, Lease], Bound(160, released_runs)] = Field(default_factory=dict)
+    leases: Annotated[dict[RunId, Lease], Bound(150, released_runs)] = Field(default_factory=dict)
     past_leases: Annotated[list[Lease], Bound(20)] = Field(default_factory=list)
     """Released leases of runs that have leased it again."""
     queue: Annotated[list[Waiting], Bound(MAX_WAITING, None)] = Field(default_factory=list)

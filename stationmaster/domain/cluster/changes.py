@@ -61,7 +61,13 @@ def _changes(cluster: Cluster, event: ClusterEvent) -> dict[str, object]:
                 raise cluster.cannot(f"become {event.phase.value}")
             over = {"resizes_from": None} if event.phase is ClusterPhase.READY else {}
             return _entered(cluster, event.phase, event.at) | {"reason": event.reason} | over
-        case ev.LeaseRequested() | ev.LeaseGranted() | ev.LeaseReleased():
+        case (
+            ev.LeaseRequested()
+            | ev.LeaseGranted()
+            | ev.LeaseLimited()
+            | ev.LeaseResized()
+            | ev.LeaseReleased()
+        ):
             return _leased(cluster, event)
         case ev.KeepExtended() | ev.KeepEnding() | ev.KeepEnded() | ev.DeletionRequested():
             return _kept(cluster, event)
@@ -114,6 +120,8 @@ def _leased(cluster: Cluster, event: ev.LeaseEvent) -> dict[str, object]:
             return {"queue": [*cluster.queue, Waiting(**shared(event, Waiting), since=event.at)]}
         case ev.LeaseGranted():
             return _granted(cluster, event, lease)
+        case ev.LeaseLimited() | ev.LeaseResized():
+            return {"leases": {**cluster.leases, run_id: _changed(cluster, event, lease)}}
         case ev.LeaseReleased():
             if any(waiting.run_id == run_id for waiting in cluster.queue):
                 return {"queue": _without(cluster.queue, run_id)}
@@ -141,6 +149,25 @@ def _granted(cluster: Cluster, event: ev.LeaseGranted, earlier: Lease | None) ->
         "past_leases": [*cluster.past_leases, *over],
         "queue": _without(cluster.queue, run_id),
     }
+
+
+def _changed(
+    cluster: Cluster, event: ev.LeaseLimited | ev.LeaseResized, lease: Lease | None
+) -> Lease:
+    """Return the lease with another size, or another limit of it."""
+    what = f"change the nodes of run {event.run_id}"
+    cluster.refuse_going(what)
+    if lease is None or lease.released_at is not None:
+        raise cluster.cannot(f"{what}, which has no lease")
+    if isinstance(event, ev.LeaseLimited):
+        return lease.model_copy(
+            update={"min_nodes": event.min_nodes, "most_nodes": event.most_nodes}
+        )
+    if lease.min_nodes is None:
+        raise cluster.cannot(f"{what}, which keeps those that it has")
+    if event.nodes > lease.nodes + cluster.free_nodes:
+        raise cluster.cannot(f"{what} to {event.nodes}: {cluster.free_nodes} more are free")
+    return lease.resized(event.nodes, event.at)
 
 
 def _vacated(cluster: Cluster, event: ev.LeaseReleased, lease: Lease) -> dict[str, object]:

@@ -133,6 +133,9 @@ class LeaseGranted(_Event):
     type: Literal["lease.granted"] = "lease.granted"
     run_id: RunId
     nodes: int
+    min_nodes: int | None = None
+    most_nodes: int | None = None
+    """The fewest and the most that the run may use; None where it has a fixed number."""
     keep_s: int = 0
     alone: bool = False
 
@@ -142,6 +145,24 @@ class LeaseReleased(_Event):
 
     type: Literal["lease.released"] = "lease.released"
     run_id: RunId
+
+
+class LeaseLimited(_Event):
+    """A person wants a run on a range to use `most_nodes` from now on, as soon as it can."""
+
+    type: Literal["lease.limited"] = "lease.limited"
+    run_id: RunId
+    min_nodes: int
+    most_nodes: int
+    user_id: str
+
+
+class LeaseResized(_Event):
+    """A run on a range may use `nodes` now; of fewer, its pods have left the others."""
+
+    type: Literal["lease.resized"] = "lease.resized"
+    run_id: RunId
+    nodes: int
 
 
 class KeepExtended(_Event):
@@ -335,7 +356,7 @@ class TeardownFailed(_Event):
     left: list[str] = Field(default_factory=list)
 
 
-LeaseEvent = LeaseRequested | LeaseGranted | LeaseReleased
+LeaseEvent = LeaseRequested | LeaseGranted | LeaseLimited | LeaseResized | LeaseReleased
 KeepEvent = KeepExtended | KeepEnding | KeepEnded | DeletionRequested
 SizeEvent = PassBegan | PassFailed | SizeSettled
 TeardownEvent = TeardownStarted | TeardownCompleted | TeardownFailed

@@ -90,6 +90,7 @@ def _times(
         *(until for until, _ in cluster.earlier_sizes),
         *(lease.granted_at for lease in leases),
         *(lease.released_at for lease in leases if lease.released_at is not None),
+        *(until for lease in leases for until, _ in lease.sizes()),
         *(resource.requested_at for resource in resources),
         *(until for resource in resources for until, _ in resource.earlier_prices),
         *ends,
@@ -105,8 +106,8 @@ def _parts(cluster: Cluster, leases: Iterable[Lease], at: datetime) -> dict[RunI
         return {cluster.run_id: 1.0} if cluster.run_id is not None else {}
     held: dict[RunId, float] = {}
     for lease in leases:
-        if lease.granted_at <= at and (lease.released_at is None or at < lease.released_at):
-            held[lease.run_id] = held.get(lease.run_id, 0.0) + lease.nodes
+        if nodes := lease.nodes_at(at):
+            held[lease.run_id] = held.get(lease.run_id, 0.0) + nodes
     earlier = (nodes for until, nodes in cluster.earlier_sizes if at < until)
     all_nodes = max(next(earlier, cluster.spec.nodes), sum(held.values()))
     return {run_id: nodes / all_nodes for run_id, nodes in held.items()}

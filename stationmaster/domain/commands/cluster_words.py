@@ -110,16 +110,26 @@ def read_size(words: Sequence[str]) -> tuple[str, int]:
         BadCommand: no number of nodes, or more words.
     """
     label, rest = _label(words, "cluster resize")
+    return label, read_nodes(
+        rest, f"cluster resize {label}", instead=f"cluster show {quote(label)}"
+    )
+
+
+def read_nodes(words: Sequence[str], typed: str, *, instead: str) -> int:
+    """Read nodes=N, which is all that may follow what was `typed`.
+
+    Raises:
+        BadCommand: no number of nodes, or more words; suggests a look `instead`.
+    """
     try:
-        values = read_pairs(rest)
+        values = read_pairs(words)
         if list(values) != ["nodes"]:
             raise BadCommand(
-                f"/train cluster resize {label} takes nodes=N and nothing else, got "
-                f'"{shorten(" ".join(rest))}"'
+                f'/train {typed} takes nodes=N and nothing else, got "{shorten(" ".join(words))}"'
             )
-        return label, _nodes(values["nodes"])
+        return _nodes(values["nodes"])
     except UserError as error:
-        error.suggestion = error.suggestion or f"/train cluster show {quote(label)}"
+        error.suggestion = error.suggestion or f"/train {instead}"
         raise
 
 

@@ -1,8 +1,7 @@
 """Reads the text of a slash command: typed words in, a command or one helpful error out.
 
-`/train RECIPE [nodes=N] [instance=TYPE] [key=value ...]` starts a run; everything else is a
-subcommand, some of two words (`cluster show`). Chat clients turn quotes and dashes into typographic
-ones, so those are undone first.
+`/train RECIPE [key=value ...]` starts a run; all else is a subcommand, some of two words. Chat
+clients turn quotes and dashes into typographic ones, so those are undone first.
 """
 
 from __future__ import annotations
@@ -41,18 +40,16 @@ from stationmaster.domain.commands.run_words import (
 )
 from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.commands.table import (
-    AVAILABLE,
     EXTEND,
     FOREIGN,
     START,
     SUBCOMMANDS,
-    PlannedSubcommand,
     Subcommand,
     Takes,
 )
 from stationmaster.domain.commands.translating import joined, translate
 from stationmaster.domain.datasets import AS_IT_IS, HubSource, Listing, PackedSource, S3Source
-from stationmaster.domain.errors import BadCommand, NotAvailable, UserError
+from stationmaster.domain.errors import BadCommand, UserError
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.keys.names import START_KEYS
 from stationmaster.domain.keys.questions import Finders, Questions, questions
@@ -137,7 +134,9 @@ def _read_arguments(row: Subcommand, word: str, rest: list[str], ask: Questions)
                     suggestion=_accepted(ask, [word, rest[0]]),
                 )
             return make(RunId(rest[0]) if rest else None)
-        case Takes.LOGS | Takes.AUDIT | Takes.LONGER_LIFE | Takes.OTHER_SIZE | Takes.RUN_BUDGET:
+        case Takes.LOGS | Takes.AUDIT | Takes.LONGER_LIFE:
+            return make(*READERS[row.takes](rest))
+        case Takes.OTHER_SIZE | Takes.RUN_BUDGET | Takes.RUN_SIZE:
             return make(*READERS[row.takes](rest))
         case Takes.START:
             return make(_parse_start(rest, prefix=prefix, ask=ask))
@@ -203,7 +202,7 @@ def _read_row(group: Subcommand, rest: list[str], ask: Questions) -> Command:
 
 
 def _refuse_subcommand(first: str, rest: list[str], ask: Questions) -> None:
-    """Raise if the first word is planned, stands for a subcommand, or resembles one.
+    """Raise if the first word stands for a subcommand, or resembles one.
 
     Nobody who mistypes a question is offered a start: only a recipe's own name starts a run.
     """
@@ -219,10 +218,6 @@ def _refuse_subcommand(first: str, rest: list[str], ask: Questions) -> None:
     is_recipe = "=" in first or first.startswith(HUB_PREFIX) or recipe_meant(first, CATALOGUE)[1]
     if meant is None or is_recipe:
         return
-    if isinstance(meant, PlannedSubcommand):
-        typed = f"/train {meant.name}"
-        name = typed if first.lower() == meant.name else f'"{shorten(first)}": {typed}'
-        raise NotAvailable(f"{name} is not available in this version; {meant.today}; {AVAILABLE}")
     if meant is START:
         is_one = bool(rest) and (rest[0] in SUBCOMMANDS or _is_recipe(rest[0]))
         raise BadCommand(

@@ -1,8 +1,4 @@
-"""Which subcommand is meant by a word that is none: a synonym, or a mistyped one.
-
-A planned word is named as such, so that it is never taken for a mistyped word of another meaning;
-spelling alone decides only between words of the same kind.
-"""
+"""Which subcommand is meant by a word that is none: a synonym, or a mistyped one."""
 
 from __future__ import annotations
 
@@ -10,40 +6,34 @@ from collections.abc import Collection, Iterable
 
 from stationmaster.domain.commands.table import (
     EXTEND,
-    PLANNED,
     START,
     SUBCOMMANDS,
-    PlannedSubcommand,
     Subcommand,
 )
 from stationmaster.domain.spelling import mistakes
 
 
-def subcommand_meant(word: str) -> Subcommand | PlannedSubcommand | None:
-    """Find the row, START and planned ones included, that a word stands for or resembles."""
+def subcommand_meant(word: str) -> Subcommand | None:
+    """Find the row, START included, that a word stands for or resembles."""
     if word.lower() in ("extend", *EXTEND.meanings):
         return EXTEND  # as it is spelled: of a group, whose words are short
-    return _nearest_row(word, SUBCOMMANDS.values(), later=PLANNED.values(), last=(START,))
+    return _nearest_row(word, SUBCOMMANDS.values(), last=(START,))
 
 
 def group_row_meant(word: str, group: Subcommand) -> Subcommand | None:
     """Find the row of a group that a word stands for or resembles."""
-    found = _nearest_row(word, group.rows.values())
-    assert not isinstance(found, PlannedSubcommand)
-    return found
+    return _nearest_row(word, group.rows.values())
 
 
 def _nearest_row(
     word: str,
     rows: Collection[Subcommand],
     *,
-    later: Iterable[PlannedSubcommand] = (),
     last: Iterable[Subcommand] = (),
-) -> Subcommand | PlannedSubcommand | None:
+) -> Subcommand | None:
     # Where a word is equally near to two, the first of these is meant.
-    ordered: tuple[Subcommand | PlannedSubcommand, ...] = (
+    ordered = (
         *(row for row in rows if not row.changes),
-        *later,
         *(row for row in rows if row.changes),
         *last,
     )

@@ -122,6 +122,15 @@ class SetBudget:
 
 
 @dataclass(frozen=True)
+class ScaleRun:
+    """Let a run on a range of nodes train on `nodes` of them."""
+
+    label: str
+    """The run, by its id or name."""
+    nodes: int
+
+
+@dataclass(frozen=True)
 class CreateCluster:
     """Make a cluster that stays for `ttl_s` seconds, whether runs use it or not."""
 
@@ -195,4 +204,4 @@ Look = (
     | ShowAudit
 )
 """Of runs and of what can be trained; it changes nothing."""
-Command = Look | StartRun | StudyRuns | StopRun | SetBudget | ClusterCommand
+Command = Look | StartRun | StudyRuns | StopRun | SetBudget | ScaleRun | ClusterCommand

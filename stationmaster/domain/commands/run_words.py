@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
+from shlex import quote
 from typing import Any, Final
 
-from stationmaster.domain.commands.cluster_words import read_extension, read_size
+from stationmaster.domain.commands.cluster_words import read_extension, read_nodes, read_size
 from stationmaster.domain.commands.parameters import read_pairs, shorten
 from stationmaster.domain.commands.table import Takes
 from stationmaster.domain.durations import duration_of
@@ -58,6 +59,17 @@ def read_logs(words: Sequence[str]) -> tuple[RunId | None, str, str, int]:
     run, pod = [*plain, "", ""][:2]
     since_s = duration_of("since", found["since"]) if "since" in found else 0
     return RunId(run) if run else None, pod, found.get("grep", ""), since_s
+
+
+def read_scale(words: Sequence[str]) -> tuple[str, int]:
+    """Read the run, and on how many nodes it is to train."""
+    if not words or "=" in words[0] or words[0].startswith("-"):
+        raise BadCommand(
+            "/train scale needs a run first: its id, or its name, or last for the newest",
+            suggestion="/train list",
+        )
+    run = words[0]
+    return run, read_nodes(words[1:], f"scale {shorten(run)}", instead=f"status {quote(run)}")
 
 
 def read_runs(words: Sequence[str], name: str, *, most: int = 2) -> tuple[str, ...]:
@@ -135,6 +147,7 @@ READERS: Final[Mapping[Takes, Callable[[Sequence[str]], tuple[Any, ...]]]] = {
     Takes.LONGER_LIFE: read_extension,
     Takes.OTHER_SIZE: read_size,
     Takes.RUN_BUDGET: read_budget,
+    Takes.RUN_SIZE: read_scale,
 }
 
 

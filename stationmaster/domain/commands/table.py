@@ -22,6 +22,7 @@ from stationmaster.domain.commands.requests import (
     ListClusters,
     ListRuns,
     ResizeCluster,
+    ScaleRun,
     SetBudget,
     ShowAudit,
     ShowCluster,
@@ -77,6 +78,7 @@ class Takes(Enum):
     STUDY = "RECIPE on=CLUSTER key=A,B[,C ...] [key=value ...]"
     """Of two to six runs in all."""
     RUN_BUDGET = "RUN|last usd=N"
+    RUN_SIZE = "RUN|last nodes=N"
     RUNS = "RUN RUN [RUN ...]"
     PAIR = "RUN RUN"
     COST = "[@PERSON] [YYYY-MM]"
@@ -120,16 +122,6 @@ class Subcommand:
         """How it is written, e.g. /train status [RUN]."""
         usage = self.takes.value if isinstance(self.takes.value, str) else ""
         return " ".join(filter(None, (COMMAND, self.name, usage, "[now]" * self.asks)))
-
-
-@dataclass(frozen=True)
-class PlannedSubcommand:
-    """A subcommand of a later version: refused with what this version does."""
-
-    name: str
-    today: str
-    """What this version does, to follow "is not available in this version; "."""
-    meanings: tuple[str, ...] = ()
 
 
 # A recipe in place of a subcommand starts a run.
@@ -309,6 +301,15 @@ SUBCOMMANDS: Final[Mapping[str, Subcommand]] = {
             changes=True,
         ),
         Subcommand(
+            "scale",
+            Takes.RUN_SIZE,
+            ScaleRun,
+            "another number of nodes, within its range, for a run that trains",
+            ("resize", "grow", "shrink"),
+            more="last nodes=2",
+            changes=True,
+        ),
+        Subcommand(
             "compare",
             Takes.RUNS,
             CompareRuns,
@@ -363,18 +364,6 @@ TYPED_SUBCOMMANDS: Final[tuple[Subcommand, ...]] = tuple(
     each for row in SUBCOMMANDS.values() for each in (row.rows.values() or (row,))
 )
 
-PLANNED: Final[Mapping[str, PlannedSubcommand]] = {
-    row.name: row
-    for row in (
-        PlannedSubcommand(
-            "scale",
-            "a run has the nodes that nodes=N or nodes=MIN:MAX gave it when it started; "
-            "/train cluster resize changes those of a kept cluster",
-            meanings=("resize", "grow", "shrink"),
-        ),
-    )
-}
-
 
 @dataclass(frozen=True)
 class ForeignWords:
@@ -402,6 +391,5 @@ FOREIGN: Final = (
     ),
 )
 
-AVAILABLE: Final = f"available: {', '.join(SUBCOMMANDS)}"
 DESCRIPTION: Final = "Start, follow and stop training runs"
 USAGE_HINT: Final = " | ".join(("RECIPE [nodes=N] [key=value ...]", *SUBCOMMANDS))

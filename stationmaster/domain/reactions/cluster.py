@@ -13,10 +13,10 @@ from stationmaster.domain.cluster import events as ev
 from stationmaster.domain.cluster import keeping
 from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
 from stationmaster.domain.cluster.events import ClusterEvent, ClusterPhase, cluster_event_id
-from stationmaster.domain.cluster.leases import Waiting
 from stationmaster.domain.cluster.spec import Window
 from stationmaster.domain.errors import ClusterDrained, ClusterFailed
 from stationmaster.domain.ids import RunId
+from stationmaster.domain.reactions.leasing import GrantLease, RunTrains, ShareNodes, grant, share
 from stationmaster.domain.reactions.workflow import (
     GRACE,
     Caught,
@@ -74,6 +74,7 @@ Seen = (
     ClusterEvent
     | StepBegins
     | RunWaits
+    | RunTrains
     | ClusterWritten
     | WorkflowEnds
     | TeardownBegins
@@ -100,27 +101,6 @@ class ChangePhase:
             at=cause.at,
             phase=self.phase,
             reason=self.reason,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class GrantLease:
-    """The first run of the queue gets its nodes; the store writes it with what made room."""
-
-    waiting: Waiting
-    nodes: int
-
-    def event_after(self, cause: ClusterEvent) -> ev.LeaseGranted:
-        """Make the event of the grant, the same whenever it follows from the same cause."""
-        run_id = self.waiting.run_id
-        return ev.LeaseGranted(
-            event_id=cluster_event_id(cause.cluster_id, cause.event_id, "granted", run_id),
-            cluster_id=cause.cluster_id,
-            at=cause.at,
-            run_id=run_id,
-            nodes=self.nodes,
-            keep_s=self.waiting.keep_s,
-            alone=self.waiting.alone,
         )
 
 
@@ -172,6 +152,7 @@ Reaction = (
     | EndWork
     | EndWait
     | GrantLease
+    | ShareNodes
     | GoBack
     | WarnKeep
     | EndKeep
@@ -190,12 +171,13 @@ def decide(cluster: Cluster, seen: Seen) -> Reactions:
         case (
             ev.LeaseRequested()
             | ev.LeaseGranted()
+            | ev.LeaseResized()
             | ev.SizeSettled()
             | ev.ClusterPhaseChanged(phase=ClusterPhase.READY)
         ):
-            return _grant(cluster)
+            return grant(cluster)
         case ev.LeaseReleased(at=now):
-            return _grant(cluster) or _drain_if_unwanted(cluster, now)
+            return grant(cluster) or _drain_if_unwanted(cluster, now)
         case ev.ClusterPhaseChanged(phase=ClusterPhase.FAILED, at=now) | ev.KeepEnded(at=now):
             return _drain_if_unwanted(cluster, now)
         case LookedAfter() | TimeReached() | WorkflowFound() if keeping.is_unapproved(cluster):
@@ -210,6 +192,8 @@ def decide(cluster: Cluster, seen: Seen) -> Reactions:
             return _end_of_work(cluster)
         case RunWaits(run_id):
             return _end_of_wait(cluster, run_id)
+        case RunTrains(run_id):
+            return share(cluster, run_id)
         case ClusterWritten():
             return (Do.ANNOUNCE_DRAIN,) if cluster.is_going_away and cluster.is_open else ()
         case WorkflowEnds():
@@ -248,6 +232,7 @@ _NewsOnly = (
     ev.ClusterRequested
     | ev.ZoneGivenUp
     | ev.ClusterPhaseChanged
+    | ev.LeaseLimited
     | ev.KeepEvent
     | ev.ApprovalEvent
     | ev.SizeEvent
@@ -275,24 +260,6 @@ def why_taken(cluster: Cluster) -> str:
 def _drain(cluster: Cluster) -> Reactions:
     """Drain it, and keep the reason where it has failed."""
     return () if cluster.is_going_away else (ChangePhase(ClusterPhase.DRAINING, cluster.reason),)
-
-
-def _grant(cluster: Cluster) -> Reactions:
-    """Grant the first of the queue all that is free of what it wants, if it fits; nobody overtakes.
-
-    Nodes that a resize brings are granted once they are there, because it may fail. So are those
-    that may not come at all, except for the run that the cluster is made for.
-    """
-    if not cluster.queue or cluster.is_ending or cluster.resizes_from is not None:
-        return ()
-    first = cluster.queue[0]
-    if cluster.spec.min_nodes is not None and first.run_id != cluster.run_id:
-        return ()
-    held = [lease for lease in cluster.leases.values() if lease.released_at is None]
-    if (held and first.alone) or any(lease.alone for lease in held):
-        return ()
-    nodes = first.nodes_of(cluster.free_nodes)
-    return (GrantLease(first, nodes),) if nodes else ()
 
 
 def _drain_if_unwanted(cluster: Cluster, now: datetime) -> Reactions:

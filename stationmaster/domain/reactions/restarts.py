@@ -48,6 +48,8 @@ class NextAttempt:
 
     number: int
     why: str
+    nodes: int | None = None
+    """The number of nodes that it is to have, where that changes."""
 
 
 class Nature(Enum):
@@ -116,7 +118,7 @@ def made_anew(run: Run) -> tuple[NextAttempt, ...]:
 
 def has_restarts_left(run: Run) -> bool:
     """Say whether the job may be made anew whatever the cause, because that was typed."""
-    return run.request.restarts is not None and run.attempt_number <= run.request.restarts
+    return run.request.restarts is not None and run.tries <= run.request.restarts
 
 
 def may_restart(run: Run) -> bool:
@@ -128,7 +130,7 @@ def _why_last(run: Run) -> str:
     """Say why there is no further attempt after a cause that passes; "" where there is one."""
     if run.request.restarts is not None:
         return f"restarts={run.request.restarts} allows no more"
-    if run.attempt_number >= run.request.attempts:
+    if run.tries >= run.request.attempts:
         return f"attempts={run.request.attempts} allows no more"
     if in_vain(run.attempts, reached=run.reached) >= MAX_IN_VAIN:
         return f"{MAX_IN_VAIN} attempts in a row brought it no further"
@@ -195,6 +197,8 @@ def runs_again(run: Run, event: ev.JobConditionChanged) -> tuple[ChangePhase, ..
 def recovered(run: Run, event: ev.ProgressReported | ev.TrainingResumed) -> tuple[ChangePhase, ...]:
     if run.phase is not RunPhase.RECOVERING or not has_recovered(run, event):
         return ()
+    if run.rescale is not None:
+        return ()  # the job that is being ended has said so
     return (ChangePhase(RunPhase.RUNNING, how_recovered(run, event)),)
 
 

@@ -36,7 +36,9 @@ from stationmaster.domain.reactions.ending import (
     stop_reason,
     why_saving,
 )
+from stationmaster.domain.reactions.leasing import ShareNodes
 from stationmaster.domain.reactions.queueing import JobSuspended, after_condition, queued_by_kueue
+from stationmaster.domain.reactions.rescaling import Rescale, rescaling, share_seen
 from stationmaster.domain.reactions.restarts import (
     NextAttempt,
     after_failures,
@@ -121,6 +123,7 @@ Seen = (
     | CapacityLost
     | Spent
     | MonthSpent
+    | ShareNodes
     | SilenceExplained
     | ClusterSeen
     | Queued
@@ -148,6 +151,7 @@ Reaction = (
     | StartBackup
     | LookAtBackup
     | NextAttempt
+    | Rescale
 )
 Reactions = tuple[Reaction, ...]
 
@@ -171,6 +175,8 @@ def decide(run: Run, seen: Seen, policy: Policy) -> Reactions:
             return budget_spent(run, seen)
         case MonthSpent():
             return month_spent(run, seen)
+        case ShareNodes():
+            return share_seen(run, seen)
         case CapacityLost(sentence):
             return (EndWait(TrainingFailed, sentence),)
         case SilenceExplained(sentence, succeeded):
@@ -201,6 +207,8 @@ def decide(run: Run, seen: Seen, policy: Policy) -> Reactions:
             return moved + _end_of_job(run)
         case ev.NodeLost():
             return set_back(run, seen) + _ask_capacity(run)
+        case ev.RescaleBegan() if run.phase is RunPhase.RUNNING:
+            return (ChangePhase(RunPhase.RECOVERING, seen.sentence),)
         case ev.AttemptStarted(after=why) if why and run.phase is RunPhase.RUNNING:
             return (ChangePhase(RunPhase.RECOVERING, why),)
         case ev.PodChanged() | ev.ProcessFailed() | ev.WorkersRestarting():
@@ -245,6 +253,7 @@ _NewsOnly = (
     | ev.BudgetReached
     | ev.BudgetChanged
     | ev.AttemptStarted
+    | ev.RescaleBegan
     | ev.NodesLeased
     | ev.JobSubmitted
     | ev.ClusterWarning
@@ -333,6 +342,8 @@ def _end_of_job(run: Run, now: datetime | None = None) -> Reactions:
         return (EndWait(RunStopped, stop_reason(run)),)
     if run.job_condition == "Succeeded":
         return (EndWait(),)
+    if run.rescale is not None:
+        return rescaling(run)
     if anew := made_anew(run):
         return anew
     if run.job_disappeared or (run.trainer_failure and not has_restarts_left(run)):

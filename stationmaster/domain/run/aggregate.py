@@ -17,7 +17,7 @@ from stationmaster.domain.event import shared
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.names import job_name
-from stationmaster.domain.results import Recovery, Setbacks
+from stationmaster.domain.results import Recovery, Setbacks, Size
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.attempts import MAX_ATTEMPTS, Attempt
 from stationmaster.domain.run.events import RunPhase
@@ -41,6 +41,8 @@ from stationmaster.domain.run.staging import Staging
 MAX_LOSS_POINTS: Final = 96
 # Of its newest attempt, each kind is there.
 MAX_DETECTIONS: Final = len(Kind)
+# Its newest numbers of nodes.
+MAX_SIZES: Final = 6
 
 
 class Wait(StrEnum):
@@ -74,6 +76,12 @@ class Run(State):
     """Whether its workflow starts only once its card is posted."""
     ended_at: datetime | None = None
     attempts: Annotated[list[Attempt], Bound(MAX_ATTEMPTS)] = Field(default_factory=list)
+    rescale: ev.RescaleBegan | None = None
+    """The change of its number of nodes that is in progress."""
+    rescales: int = 0
+    """The attempts that began to have another number of nodes."""
+    sizes: Annotated[list[Size], Bound(MAX_SIZES)] = Field(default_factory=list)
+    """Its newest numbers of nodes over time; empty where that never changed."""
     job_condition: str = ""
     job_message: str = ""
     job_ended_at: datetime | None = None
@@ -84,7 +92,7 @@ class Run(State):
     """The nodes by name, until they are ready again or a step shows that training continues."""
     left_nodes: Annotated[list[str], Bound(50)] = Field(default_factory=list)
     """Lost nodes without which training continued; their pods are no loss any more."""
-    taken_back: Annotated[list[str], Bound(50)] = Field(default_factory=list)
+    taken_back: Annotated[list[str], Bound(48)] = Field(default_factory=list)
     """Spot nodes that AWS takes or has taken back, the newest last."""
     failures: Annotated[list[Failure], Bound(MAX_FAILURES)] = Field(default_factory=list)
     """How containers and processes ended badly since training last continued."""
@@ -240,6 +248,11 @@ class Run(State):
     def attempt_number(self) -> int:
         """The newest attempt's number, from 1."""
         return self.attempt.number if self.attempt is not None else 1
+
+    @property
+    def tries(self) -> int:
+        """The number of its attempts, without those that only changed its number of nodes."""
+        return self.attempt_number - self.rescales
 
     @property
     def reached(self) -> int:

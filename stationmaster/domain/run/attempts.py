@@ -47,6 +47,8 @@ class Attempt(Assignment):
     """One try at the run's job, on a lease of one cluster."""
 
     started_at: datetime
+    is_rescaled: bool = False
+    """Whether it began to have another number of nodes, and not after a failure."""
     bad_node: str = ""
     """The node of the attempt before that another machine has replaced; "" for none."""
     job_kind: JobKind = JobKind.PYTORCH_JOB
@@ -90,21 +92,27 @@ def submitted(known: Sequence[Attempt], event: JobSubmitted) -> list[Attempt]:
     ]
 
 
-def next_assignment(run_id: RunId, before: Assignment, *, number: int) -> Assignment:
-    """Assign a further attempt: the same job on the same nodes.
+def next_assignment(
+    run_id: RunId, before: Assignment, *, number: int, nodes: int | None = None
+) -> Assignment:
+    """Assign a further attempt: the same job on the same nodes, or on another number of them.
 
     What agents left at the old rendezvous must not meet the new ones.
     """
     fresh = attempt_id(run_id, number)
-    return Assignment(**dict(before) | {"attempt_id": fresh, "rendezvous_id": fresh})
+    placement = before.placement.model_copy(update={"nodes": nodes or before.placement.nodes})
+    changes = {"attempt_id": fresh, "rendezvous_id": fresh, "placement": placement}
+    return Assignment(**dict(before) | changes)
 
 
-def begun(known: Sequence[Attempt], event: AttemptStarted, *, reached: int) -> list[Attempt]:
+def begun(
+    known: Sequence[Attempt], event: AttemptStarted, *, reached: int, is_rescaled: bool
+) -> list[Attempt]:
     """Return the attempts with a new one, which ends the one before it.
 
     `reached` is the step up to which the run has come.
     """
-    attempt = Attempt(**shared(event, Attempt), started_at=event.at)
+    attempt = Attempt(**shared(event, Attempt), started_at=event.at, is_rescaled=is_rescaled)
     if known and known[-1].job == attempt.job:
         attempt = attempt.model_copy(update={"job_kind": known[-1].job_kind})
     return [*ended(known, at=event.at, why=event.after, reached=reached), attempt]
@@ -131,6 +139,7 @@ def ended(known: Sequence[Attempt], *, at: datetime, why: str, reached: int) -> 
 
 
 def in_vain(known: Sequence[Attempt], *, reached: int) -> int:
-    """Count the newest attempts in a row that brought the run no further than the ones before."""
-    ends = [0, *accumulate([*(attempt.reached for attempt in known[:-1]), reached], max)]
+    """Count the newest attempts in a row that failed and brought the run no further."""
+    failed = [each.reached for each, after in pairwise(known) if not after.is_rescaled]
+    ends = [0, *accumulate([*failed, reached], max)]
     return next((n for n, (a, b) in enumerate(pairwise(ends[::-1])) if a > b), len(ends) - 1)

@@ -13,7 +13,7 @@ from typing import Final, assert_never
 from stationmaster.domain.aggregate import bounded
 from stationmaster.domain.errors import IllegalTransition
 from stationmaster.domain.outside import MAX_KEPT_BYTES, clipped
-from stationmaster.domain.results import Setbacks
+from stationmaster.domain.results import Setbacks, Size
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import MAX_LOSS_POINTS, Run
 from stationmaster.domain.run.attempts import begun, ended, placed, submitted
@@ -23,7 +23,14 @@ from stationmaster.domain.run.failure_lines import says_lost_peer
 from stationmaster.domain.run.failures import failures_after, first_cause, still_open
 from stationmaster.domain.run.kept import KeptEvent, backups_after, results_after
 from stationmaster.domain.run.pods import pod_after
-from stationmaster.domain.run.recoveries import resumed, set_back, trains_again, went_on
+from stationmaster.domain.run.recoveries import (
+    is_of_attempt_before,
+    is_of_ended_job,
+    resumed,
+    set_back,
+    trains_again,
+    went_on,
+)
 from stationmaster.domain.run.speeds import Speeds, speeds_after, speeds_saved
 from stationmaster.domain.run.staging import staging_after
 
@@ -62,7 +69,7 @@ def apply(run: Run, event: RunEvent) -> Run:
 
 def _changes(run: Run, event: RunEvent) -> dict[str, object]:
     if isinstance(event, _JobEvent):
-        return _job_changes(run, event)
+        return {} if is_of_ended_job(run, event) else _job_changes(run, event)
     if isinstance(event, _TrainingEvent):
         seen = max(event.at, run.trainer_seen_at or event.at)
         return _training_changes(run, event) | {"trainer_seen_at": seen}
@@ -85,6 +92,10 @@ def _changes(run: Run, event: RunEvent) -> dict[str, object]:
             return {"stop_requested_by": event.user_id, "stop_why": event.why}
         case ev.AttemptStarted():
             return _attempt(run, event)
+        case ev.RescaleBegan():
+            if run.phase is not RunPhase.RUNNING or run.is_stopping:
+                raise IllegalTransition(f"run {run.run_id} does not train and keeps its nodes")
+            return {"rescale": event}
         case ev.JobSubmitted():
             return {"attempts": submitted(run.attempts, event)}
         case ev.BudgetReached():
@@ -250,14 +261,19 @@ def _attempt(run: Run, event: ev.AttemptStarted) -> dict[str, object]:
     """Begin an attempt, and forget what was known of the job and the pods of the one before."""
     if run.phase.is_terminal:
         raise IllegalTransition(f"run {run.run_id} is {run.phase.value} already")
+    is_rescaled = run.rescale is not None
+    attempts = begun(run.attempts, event, reached=run.reached, is_rescaled=is_rescaled)
     anew: dict[str, object] = {
-        "attempts": begun(run.attempts, event, reached=run.reached),
+        "attempts": attempts,
         "network": None,
         "apart": None,
         "speeds": Speeds(),
     }
     if run.attempt is None:
         return anew
+    # A job that was ended for another one has trained until then.
+    before = run.model_copy(update={"setback": None}) if is_rescaled else run
+    anew |= _rescaled(run, event) if is_rescaled else {"num_restarts": run.num_restarts + 1}
     return anew | {
         "job_condition": "",
         "job_message": "",
@@ -265,11 +281,25 @@ def _attempt(run: Run, event: ev.AttemptStarted) -> dict[str, object]:
         "trainer_failure": "",
         "pods": {},
         "failures": [],
-        "num_restarts": run.num_restarts + 1,
         "restarts_in_vain": 0,
         "restarts_without_step": 0,
         "set_back_at": event.at,
-        "setback": set_back(run, event.after),
+        "setback": set_back(before, event.after),
+    }
+
+
+def _rescaled(run: Run, event: ev.AttemptStarted) -> dict[str, object]:
+    """Take in that the run has another number of nodes."""
+    step = run.progress.step if run.progress is not None else 0
+    sizes = run.sizes
+    if not sizes and run.attempt is not None:
+        sizes = [Size(at=run.attempt.started_at, step=0, nodes=run.attempt.placement.nodes)]
+    price = run.price_per_hour_usd if event.price_per_hour_usd is None else event.price_per_hour_usd
+    return {
+        "rescale": None,
+        "rescales": run.rescales + 1,
+        "sizes": [*sizes, Size(at=event.at, step=step, nodes=event.placement.nodes)],
+        "price_per_hour_usd": price,
     }
 
 
@@ -333,12 +363,13 @@ def _progress(run: Run, event: ev.ProgressReported) -> dict[str, object]:
         name: node for name, node in run.lost_nodes.items() if node.at + REPORTED_LATE >= event.at
     }
     left = run.lost_nodes.keys() - lost.keys()
+    trains_on = run.phase is RunPhase.RUNNING and not is_of_attempt_before(run, event)
     return {
         "lost_nodes": lost,
         "left_nodes": [*run.left_nodes, *sorted(left - {*run.left_nodes})],
         "failures": still_open(run.failures, trained_at=event.at - REPORTED_LATE),
         "progress": event,
-        "setback": went_on(run.setback, event) if run.phase is RunPhase.RUNNING else run.setback,
+        "setback": went_on(run.setback, event) if trains_on else run.setback,
         "speeds": speeds_after(run.speeds, event),
         "first_loss_nats": first,
         "loss_points": points,

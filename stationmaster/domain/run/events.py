@@ -8,7 +8,7 @@ twice changes nothing. Tokens and secrets never appear in an event.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field, TypeAdapter
 
@@ -23,6 +23,7 @@ from stationmaster.domain.outside import Name
 from stationmaster.domain.progress_lines import Sample
 from stationmaster.domain.results import Recovery
 from stationmaster.domain.run.request import Placement, TrainingRequest
+from stationmaster.domain.sizes import counted
 
 
 class RunPhase(StrEnum):
@@ -248,6 +249,28 @@ class AttemptStarted(_Event):
     """What the attempt before ended of, as a sentence; "" for the first."""
     bad_node: Name = ""
     """The node that caused that, and for which another machine comes; "" for none."""
+    price_per_hour_usd: float | None = None
+    """What the run costs from now on, where it has another number of nodes; otherwise None."""
+
+
+CHANGE: Final = "a change to "
+"""How the reason begins for which a run recovers that only gets another number of nodes."""
+
+
+class RescaleBegan(_Event):
+    """The run's job is about to be ended, and made anew on another number of nodes."""
+
+    type: Literal["run.rescale_began"] = "run.rescale_began"
+    nodes: int
+    job_uid: str
+    """Kubernetes' id of the job that is ended."""
+    why: str
+    """The end of a sentence."""
+
+    @property
+    def sentence(self) -> str:
+        """The cause of the next attempt, as the end of a sentence."""
+        return f"{CHANGE}{counted(self.nodes, 'node')}: {self.why}"
 
 
 class NodesLeased(_Event):
@@ -599,6 +622,7 @@ RunEvent = Annotated[
     | BudgetReached
     | BudgetChanged
     | AttemptStarted
+    | RescaleBegan
     | NodesLeased
     | JobSubmitted
     | TrainingRecovered

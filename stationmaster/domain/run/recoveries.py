@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Annotated, Final
 from stationmaster.domain.aggregate import Bound
 from stationmaster.domain.catalogue.training_config import LanguageTraining
 from stationmaster.domain.errors import UserError
+from stationmaster.domain.event import Event
 from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.outside import clipped
 from stationmaster.domain.results import MAX_WHY, Recovery
+from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.events import (
     ProgressReported,
     RunEvent,
@@ -48,6 +50,8 @@ class Setback(Frozen):
     at: datetime
     """When the last step before was reported."""
     step: int
+    nodes: int | None = None
+    """The number of nodes that it continues on, where only that changes."""
     before: Points
     """The newest steps before it, with their losses in nats."""
     resumed_step: int | None = None
@@ -67,7 +71,8 @@ def set_back(run: Run, why: str) -> Setback | None:
         return None
     points = tuple(run.loss_points[-KEPT_LOSSES:])
     said = clipped(why, MAX_WHY)
-    return Setback(why=said, at=run.progress.at, step=run.progress.step, before=points)
+    nodes = run.rescale.nodes if run.rescale is not None else None
+    return Setback(why=said, at=run.progress.at, step=run.progress.step, nodes=nodes, before=points)
 
 
 def resumed(setback: Setback | None, event: TrainingResumed) -> Setback | None:
@@ -81,9 +86,32 @@ def trains_again(run: Run) -> Setback | None:
     if setback is None or progress is None:
         return setback
     # Of two setbacks, the steps between them do not show that the second is over.
-    if progress.at <= max(setback.at, run.entered(RunPhase.RECOVERING) or setback.at):
+    since = max(setback.at, run.entered(RunPhase.RECOVERING) or setback.at)
+    if progress.at <= since or is_of_attempt_before(run, progress):
         return setback
     return went_on(setback, progress)
+
+
+def is_of_attempt_before(run: Run, event: ProgressReported) -> bool:
+    """Say whether the job that the newest attempt has replaced took the step."""
+    return run.attempt is not None and event.at < run.attempt.started_at
+
+
+def is_of_ended_job(run: Run, event: Event) -> bool:
+    """Say whether it tells only how a job ended in whose place one of another size comes."""
+    match event:
+        case ev.JobDisappeared() | ev.ProcessFailed() | ev.WorkersRestarting():
+            is_end = True
+        case ev.JobConditionChanged():
+            is_end = event.condition in ("Failed", "Restarting")
+        case ev.PodChanged():
+            is_end = event.exit_code is not None or event.phase in ("Deleted", "Failed", "Unknown")
+        case _:
+            is_end = False
+    is_before = run.rescale is not None or (
+        run.attempt is not None and run.attempt.is_rescaled and event.at < run.attempt.started_at
+    )
+    return is_end and is_before
 
 
 def went_on(setback: Setback | None, event: ProgressReported) -> Setback | None:
@@ -115,7 +143,8 @@ def proven(run: Run, event: RunEvent) -> list[TrainingRecovered]:
     steps = max(0, setback.step - setback.resumed_step)
     samples, tokens = step_size(run)
     recovery = Recovery(
-        attempt=run.attempt_number,
+        attempt=run.tries,
+        nodes=setback.nodes,
         why=setback.why,
         step=setback.step,
         resumed_step=setback.resumed_step,

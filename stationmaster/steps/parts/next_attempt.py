@@ -1,5 +1,5 @@
-"""Begins the next attempt at a run, after a failure that another start may not meet again, or for
-what was found wrong while it trains.
+"""Begins the next attempt at a run, after a failure that another start may not meet again, for what
+was found wrong while it trains, or to give it another number of nodes.
 
 The recorder calls it last, a look at a time: it deletes the job, and once its pods are gone makes
 another one of the same name, for which the run's workflow keeps waiting. A node that is to blame is
@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 from stationmaster.domain.cluster.replacements import MAX_REPLACED
 from stationmaster.domain.detected import Action
-from stationmaster.domain.errors import PermanentError, TransientError
+from stationmaster.domain.errors import IllegalTransition, PermanentError, TransientError
 from stationmaster.domain.reactions.restarts import NextAttempt
 from stationmaster.domain.reactions.run import Reaction
 from stationmaster.domain.run.aggregate import Run
@@ -27,7 +27,9 @@ from stationmaster.jobs.live_run import LiveRun, attempt_of, cluster_of
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.rendering.metadata import run_labels
 from stationmaster.services import Services
+from stationmaster.steps.parts.records import price_of_lease
 from stationmaster.steps.parts.removal import forget_lost
+from stationmaster.steps.parts.rescaling import resize_lease
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +41,7 @@ def begin_attempt(services: Services, run: Run, reactions: Iterable[Reaction]) -
             continue
         try:
             _look(services, run, reaction)
-        except (TransientError, PermanentError) as exc:
+        except (IllegalTransition, TransientError, PermanentError) as exc:
             extra = {"run_id": run.run_id, "attempt": reaction.number, "error": str(exc)}
             logger.warning("attempt not begun yet", extra=extra)
         return
@@ -49,14 +51,22 @@ def _look(services: Services, run: Run, following: NextAttempt) -> None:
     gateway = services.kubernetes(cluster_of(run))
     job = gateway.job(run.job)
     before = attempt_of(run)
-    assignment = next_assignment(run.run_id, before, number=following.number)
+    assignment = next_assignment(run.run_id, before, number=following.number, nodes=following.nodes)
     found = pending_restart(run)
     is_made = job is not None and job.condition("Failed") is None
-    if found is not None and job is not None:
+    if run.rescale is not None:
+        if job is not None and job.condition("Succeeded") is not None:
+            return  # it has done all of its work, of which the relay is about to tell
+        is_made = job is not None and job.uid != run.rescale.job_uid
+    elif found is not None and job is not None:
         is_made = is_made and job.created_at is not None and job.created_at > found.at
     if not is_made and not _is_removed(gateway, run):
         return
-    bad_node = _take_out_bad_node(services, run)
+    bad_node, price = _take_out_bad_node(services, run), None
+    if following.nodes is not None:
+        cluster = services.cluster_states.load(before.cluster_id)
+        cluster = resize_lease(services, cluster, run, following.nodes)
+        price = price_of_lease(run, cluster, following.nodes)
     if not is_made:
         spec = LiveRun(services, run).spec(attempt=before.model_copy(update=dict(assignment)))
         gateway.apply(gateway.backend.render(spec))
@@ -66,6 +76,7 @@ def _look(services: Services, run: Run, following: NextAttempt) -> None:
         **dict(assignment),
         after=following.why,
         bad_node=bad_node,
+        price_per_hour_usd=price,
     )
     run = services.runs.record(run.run_id, [event])
     if run.is_stopping or run.phase is RunPhase.SAVING or run.phase.is_terminal:

@@ -133,15 +133,19 @@ def place_attempt(services: Services, run: Run) -> Run:
     nodes = next((each.nodes for each in cluster.open_leases if each.run_id == run.run_id), None)
     if nodes is None or nodes == attempt.placement.nodes:
         return run
-    price = cluster.spec.price_per_hour_usd
-    share = nodes / cluster.spec.nodes if run.request.cluster_id is not None else 1
     event = NodesLeased(
         **services.run_stamp(run.run_id, "nodes.leased", attempt.attempt_id, nodes),
         attempt_id=attempt.attempt_id,
         nodes=nodes,
-        price_per_hour_usd=round(price * share, 2),
+        price_per_hour_usd=price_of_lease(run, cluster, nodes),
     )
     return services.runs.record(run.run_id, [event])
+
+
+def price_of_lease(run: Run, cluster: Cluster, nodes: int) -> float:
+    """Return the run's price an hour with so many nodes: its part of a cluster that it joined."""
+    share = nodes / cluster.spec.nodes if run.request.cluster_id is not None else 1
+    return round(cluster.spec.price_per_hour_usd * share, 2)
 
 
 def mirror_phase(services: Services, cluster: Cluster) -> None:

@@ -14,19 +14,28 @@ from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.planning.cost import node_group_price
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.resources import ResourceKind
+from stationmaster.domain.run import events as ev
+from stationmaster.domain.run.events import RunPhase
 from stationmaster.steps.acquire_cluster import acquire_cluster
 from stationmaster.steps.ensure_cluster import ensure_cluster
 from stationmaster.steps.ensure_node_group import WAIT_FOR_MORE_S, ensure_node_group
 from stationmaster.steps.prepare_run import prepare_run
+from stationmaster.steps.release_lease import release_lease
 from stationmaster.steps.stage_data import stage_data
 from tests.support.aws_fixtures import until
 from tests.support.aws_steps import Account
 from tests.support.cluster_steps import (
     CLUSTERS,
     add_nodes,
+    furnish,
+    hear,
     job,
+    mark_job,
+    objects_of_run,
+    running_pod,
     training_nodes,
 )
+from tests.support.factories import TO_RUNNING
 from tests.support.kill_acts import finish, of_cluster, sizes
 
 TO_READY = (ClusterPhase.PROVISIONING, ClusterPhase.READY)
@@ -183,3 +192,49 @@ def test_range_in_an_eks_cluster_of_others_takes_the_nodes_that_have_room(accoun
     reasons = [event.reason for event in account.events("cluster.size_settled")]
     said = "4 were asked for: 3 m5.2xlarge nodes of EKS cluster theirs have room"
     assert reasons == {3: [said], 5: [""], 1: []}[room]
+
+
+def workers(account: Account) -> int:
+    found = objects_of_run(account, "pytorchjobs")
+    return found[0]["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] if found else 0
+
+
+def test_run_that_trains_gives_nodes_to_one_that_waits_and_takes_them_back(account: Account):
+    account.keep(*TO_READY)
+    account.ask(cluster_id=account.cluster_id, nodes=4, min_nodes=1)
+    acquire_cluster(account.services, account.run_id, task_token="t")
+    account.enter(*TO_RUNNING)
+    furnish(account)
+    account.happen(ev.CheckpointSaved, step=20)
+    other = account.guest("b")
+    acquire_cluster(other.services, other.run_id, task_token="u")
+    pod, whole = running_pod(account, "training"), account.cluster.spec.price_per_hour_usd
+
+    hear(account, heartbeat=True)
+
+    assert (account.run.phase, workers(account)) == (RunPhase.RECOVERING, 0)
+    assert held(account) == {account.run_id: 4}, "while a pod is there"
+    account.services.kubernetes(account.cluster_id).forget_pod(pod)
+    until(lambda: hear(account) or account.run.attempt_number == 2)
+    assert held(account) == {account.run_id: 2, other.run_id: 2}
+    assert (workers(account), account.run.placement.nodes) == (2, 2)
+    assert account.run.price_per_hour_usd == pytest.approx(whole / 2, abs=0.01)
+
+    account.late += timedelta(seconds=60)
+    account.enter(RunPhase.RUNNING)
+    release_lease(other.services, other.enter(RunPhase.STOPPED).run_id)
+    hear(account, heartbeat=True)
+    assert workers(account) == 2, "before its next checkpoint"
+    account.happen(ev.CheckpointSaved, step=40)
+    hear(account, heartbeat=True)
+    assert held(account) == {account.run_id: 4}, "before the job is made for them"
+    until(lambda: hear(account) or account.run.attempt_number == 3)
+    assert (workers(account), [each.nodes for each in account.run.sizes]) == (4, [4, 2, 4])
+
+    account.late += timedelta(seconds=60)
+    account.enter(RunPhase.RUNNING)
+    uid = objects_of_run(account, "pytorchjobs")[0]["metadata"]["uid"]
+    account.happen(ev.RescaleBegan, nodes=2, job_uid=uid, why="w")
+    mark_job(account, "Succeeded")
+    hear(account)
+    assert workers(account) == 4, "a job that has done its work stays"

@@ -1,0 +1,89 @@
+"""Another number of nodes, within its range, for a run that trains."""
+
+from __future__ import annotations
+
+from stationmaster.cluster_upkeep import make_change
+from stationmaster.commands.changing import refuse_change, spending_of_change
+from stationmaster.commands.guarding import write_guarded
+from stationmaster.commands.looking import find_run
+from stationmaster.commands.permitting import Actor, acting
+from stationmaster.domain import rules
+from stationmaster.domain.cluster.aggregate import Cluster
+from stationmaster.domain.cluster.events import Change, LeaseLimited
+from stationmaster.domain.errors import NotPossibleNow
+from stationmaster.domain.reactions.rescaling import why_fixed
+from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.view import RunView
+from stationmaster.domain.sizes import counted
+from stationmaster.log_keys import learn
+from stationmaster.services import Services
+
+
+def scale_run(services: Services, label: str, who: Actor, *, nodes: int) -> RunView:
+    """Let a run use `nodes` nodes, of a range that it was started with; its recorder does the rest.
+
+    A cluster of its own gets the nodes that it lacks: they were approved with the range.
+
+    Raises:
+        RunNotFound: there is no such run in this channel.
+        NotPossibleNow: it has no nodes or cannot have so many, or more would be spent than is
+            allowed.
+        NotPermitted: the run is another's.
+    """
+    run = find_run(services, label, channel_id=who.channel_id)
+    learn(run_id=run.run_id)
+    with acting(services, who, rules.SCALE, about=run.run_id, owner=run.request.user_id):
+        found = services.cluster_states.find(run.cluster_id) if run.cluster_id is not None else None
+        cluster, why = found, _why_not(run, found, nodes)
+        if why or cluster is None:
+            look = f"/train status {run.run_id}"
+            raise NotPossibleNow(f"run {run.run_id} {why}", suggestion=look)
+        if nodes > cluster.spec.nodes:
+            cluster = _enlarge(services, cluster, who, nodes)
+        limited = LeaseLimited(
+            **services.cluster_stamp(cluster.cluster_id, "limited", run.run_id, cluster.version),
+            run_id=run.run_id,
+            min_nodes=run.request.min_nodes,
+            most_nodes=nodes,
+            user_id=who.user_id,
+        )
+        return RunView(run, services.cluster_states.record(cluster.cluster_id, [limited]))
+
+
+def _why_not(run: Run, cluster: Cluster | None, nodes: int) -> str:
+    """Say why a run cannot have so many nodes; "" where it can."""
+    if why := why_fixed(run):
+        return f"keeps its nodes: {why}"
+    if run.is_ending:
+        standing = "is being stopped" if run.is_open and run.is_stopping else f"is {run.phase}"
+        return f"{standing} and gets no other nodes"
+    least, most = run.request.min_nodes or 1, run.request.nodes
+    if not least <= nodes <= most:
+        return f"has the range nodes={least}:{most}, which nodes={nodes} is not in"
+    lease = cluster.leases.get(run.run_id) if cluster is not None else None
+    if cluster is None or lease is None or lease.released_at is not None:
+        return "has no nodes yet; type it again once it trains"
+    has, room = counted(lease.nodes, "node"), counted(cluster.spec.nodes, "training node")
+    if cluster.is_kept and nodes > cluster.spec.nodes:
+        return (
+            f"is on cluster {cluster.label}, which has {room}; type /train cluster resize "
+            f"{cluster.label} nodes={nodes} first"
+        )
+    if not cluster.is_kept and nodes < lease.nodes:
+        return (
+            f"is alone on its cluster and keeps its {has}: which of them go would be decided by "
+            "AWS, not by who uses them; stop it and resume it with fewer"
+        )
+    return f"trains on {has} already" if nodes == lease.nodes == lease.most else ""
+
+
+def _enlarge(services: Services, cluster: Cluster, who: Actor, nodes: int) -> Cluster:
+    """Give the run's own cluster the nodes that it lacks."""
+    change = Change(user_id=who.user_id, nodes=nodes)
+    refuse_change(services, cluster, change)
+    return write_guarded(
+        services,
+        spending_of_change(services, cluster, change),
+        cluster.cluster_id,
+        lambda also: make_change(services, cluster, change, also=also),
+    )
