@@ -93,11 +93,7 @@ def _compared(
 def ask_for_report(
     services: Services, run_id: RunId, who: commands.Actor, request_id: str
 ) -> Content:
-    """Have the notifier post the page with all that is known of a run.
-
-    Raises:
-        RunNotFound: no such run in this channel.
-    """
+    """Have the notifier post the page with all that is known of a run of this channel."""
     run = commands.describe_run(services, run_id, channel_id=who.channel_id).run
     wish = _picture(who, request_id, run_ids=(run.run_id,), is_report=True)
     services.deliveries.ask_for_picture(wish, now=services.now())

@@ -50,7 +50,14 @@ def _post(services: Services, outbox: Outbox, picture: Picture) -> None:
         if picture.is_report:
             _post_report(services, outbox, picture)
         else:
-            _post_curves(services, outbox, picture)
+            png, alt_text, legend = _drawn(services, picture)
+            outbox.upload(
+                png,
+                filename="loss-compared.png",
+                title=alt_text,
+                comment=f"{md.user(picture.user_id)} compares {legend}",
+                channel=picture.channel_id,
+            )
     except StationmasterError as exc:
         logger.exception("picture is not uploaded")
         what = "report" if picture.is_report else "picture of the compared runs"
@@ -58,17 +65,6 @@ def _post(services: Services, outbox: Outbox, picture: Picture) -> None:
         content = Content(text=said, blocks=[section(said)])
         outbox.post(content, channel=picture.channel_id, mark=Mark(owner, (_KEY,)))
     services.deliveries.confirm(owner, [_KEY], now=now)
-
-
-def _post_curves(services: Services, outbox: Outbox, picture: Picture) -> None:
-    png, alt_text, legend = _drawn(services, picture)
-    outbox.upload(
-        png,
-        filename="loss-compared.png",
-        title=alt_text,
-        comment=f"{md.user(picture.user_id)} compares {legend}",
-        channel=picture.channel_id,
-    )
 
 
 def _post_report(services: Services, outbox: Outbox, picture: Picture) -> None:

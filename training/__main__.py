@@ -196,13 +196,8 @@ def _garbage_kept() -> Iterator[None]:
 
 
 def _progress_writer(config: TrainerConfig) -> ProgressWriter:
-    sinks = open_sinks(
-        tensorboard=config.tensorboard,
-        wandb_project=config.wandb_project,
-        output_dir=config.output_dir,
-        run_id=config.run_id,
-    )
     rank = config.launch.rank
+    sinks = open_sinks(config.tracker, output_dir=config.output_dir, run_id=config.run_id)
     try:
         attempt = take_attempt(config.output_dir, run_id=config.run_id, rank=rank)
     except OSError as exc:

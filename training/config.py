@@ -31,6 +31,7 @@ from stationmaster.domain.catalogue.training_config import (
 from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.keys.names import refuse_mistyped_keys
 from stationmaster.domain.planning.recipe_lookup import get_recipe
+from stationmaster.domain.trackers import EXPECTED, Tracker, read_tracker
 from training.repositories import hub_model
 from training.watchdog import (
     DEFAULT_FACTOR,
@@ -75,9 +76,8 @@ class TrainerConfig:
     stop_deadline_s: float
     """Within so many seconds after SIGTERM the process is gone, saved or not."""
     watchdog: WatchdogLimits
-    tensorboard: Path | None
-    """A further place for the figures of the progress lines, as is the project; None: not there."""
-    wandb_project: str | None
+    tracker: Tracker | None
+    """A further place for the figures of the progress lines."""
 
 
 def parse_config(argv: Sequence[str], environ: Mapping[str, str]) -> TrainerConfig:
@@ -127,9 +127,15 @@ def parse_config(argv: Sequence[str], environ: Mapping[str, str]) -> TrainerConf
             floor_s=arguments.watchdog_floor,
             slow_s=arguments.watchdog_slow,
         ),
-        tensorboard=arguments.tensorboard,
-        wandb_project=arguments.wandb,
+        tracker=_tracker(arguments.track),
     )
+
+
+def _tracker(text: str | None) -> Tracker | None:
+    tracker = read_tracker(text) if text else None
+    if text and tracker is None:
+        raise BadParameter(f'--track "{text}" is not accepted: expected {EXPECTED}')
+    return tracker
 
 
 def _check_node(recipe: Recipe, launch: Launch) -> None:
@@ -314,9 +320,8 @@ def _parser() -> argparse.ArgumentParser:
             help=f"{text} (default: %(default)s)",
         )
     parser.add_argument(
-        "--tensorboard", type=Path, metavar="DIR", help="write TensorBoard event files as well"
-    )
-    parser.add_argument(
-        "--wandb", metavar="PROJECT", help="report to Weights & Biases as well (WANDB_* apply)"
+        "--track",
+        metavar="WHERE",
+        help=f"report the figures there as well: {EXPECTED} (WANDB_* and MLFLOW_* apply)",
     )
     return parser

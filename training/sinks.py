@@ -1,6 +1,6 @@
-"""TensorBoard and Weights & Biases as followers of a run, beside the progress lines.
+"""TensorBoard, Weights & Biases and MLflow as followers of a run, beside the progress lines.
 
-Rank 0 opens them; both are optional packages, imported only when asked for. Nothing here may keep a
+Rank 0 opens one; all are optional packages, imported only when asked for. Nothing here may keep a
 run from training: what fails is dropped by the writer, what hangs has a time limit.
 
 A number is named after the kind of its line: `train/loss_nats`, `evaluation/perplexity`,
@@ -10,16 +10,21 @@ A number is named after the kind of its line: `train/loss_nats`, `evaluation/per
 from __future__ import annotations
 
 import importlib.util
+import logging
+import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.progress_lines import Kind
+from stationmaster.domain.results import TENSORBOARD
+from stationmaster.domain.trackers import Tracker
 from training.progress import Field, ProgressSink
 
 if TYPE_CHECKING:
     import wandb
+    from mlflow import MlflowClient
     from torch.utils.tensorboard import SummaryWriter
 
 _GROUPS: Final[Mapping[str, str]] = {
@@ -27,6 +32,9 @@ _GROUPS: Final[Mapping[str, str]] = {
     "evaluated": "evaluation",
     "checkpoint_saved": "checkpoint",
 }
+# Of a server of which only the address was typed.
+_EXPERIMENT: Final = "stationmaster"
+logger = logging.getLogger(__name__)
 # The axis, and what is the same on every line.
 _NOT_CHARTED: Final = {"step", "total_steps"}
 _FLUSH_S: Final = 10
@@ -35,26 +43,22 @@ _INIT_TIMEOUT_S: Final = 30.0
 _FINISH_TIMEOUT_S: Final = 30.0
 
 
-def open_sinks(
-    *, tensorboard: Path | None, wandb_project: str | None, output_dir: Path, run_id: str
-) -> list[ProgressSink]:
-    """Open the requested sinks. Nothing is imported or connected before the first line.
+def open_sinks(tracker: Tracker | None, *, output_dir: Path, run_id: str) -> list[ProgressSink]:
+    """Open the requested sink. Nothing is imported or connected before the first line.
 
-    Raises:
-        BadParameter: the package of one is not installed; names what to install.
+    Without its package there is none, and one warning: figures keep no run from training.
     """
-    for package, value in (("tensorboard", tensorboard), ("wandb", wandb_project)):
-        if value is not None and not _is_installed(package):
-            raise BadParameter(
-                f"--{package} {value} needs the package {package}, which is not installed; "
-                f"install it with pip install {package}, or leave --{package} out"
-            )
-    sinks: list[ProgressSink] = []
-    if tensorboard is not None:
-        sinks.append(TensorBoardSink(tensorboard))
-    if wandb_project is not None:
-        sinks.append(WandbSink(wandb_project, directory=output_dir, run_id=run_id))
-    return sinks
+    if tracker is None:
+        return []
+    if not _is_installed(tracker.kind):
+        how = "pip install 'stationmaster[metrics]'"
+        logger.warning("no figures go to %s, which is not installed; run: %s", tracker.kind, how)
+        return []
+    if tracker.kind == "tensorboard":
+        return [TensorBoardSink(output_dir / TENSORBOARD)]
+    if tracker.kind == "wandb":
+        return [WandbSink(tracker.name, directory=output_dir, run_id=run_id)]
+    return [MlflowSink(tracker, run_id=run_id)]
 
 
 class TensorBoardSink:
@@ -103,7 +107,8 @@ class WandbSink:
     name = "wandb"
 
     def __init__(self, project: str, *, directory: Path, run_id: str) -> None:
-        self._project = project
+        """`project` may have a team before it, as TEAM/PROJECT."""
+        self._team, _, self._project = project.rpartition("/")
         self._directory = directory
         self._run_id = run_id
         self._run: wandb.Run | None = None
@@ -132,6 +137,7 @@ class WandbSink:
 
         self._directory.mkdir(parents=True, exist_ok=True)
         self._run = wandb.init(
+            entity=self._team or None,
             project=self._project,
             dir=str(self._directory),
             id=self._run_id,
@@ -148,6 +154,64 @@ class WandbSink:
         # A resumed run goes back to its checkpoint; W&B's own step counter cannot.
         self._run.define_metric("*", step_metric="step")
         return self._run
+
+
+class MlflowSink:
+    """An MLflow run with the name of ours, which a restarted trainer continues.
+
+    Server and account are taken from MLflow's own variables, the server from the address where one
+    was typed.
+    """
+
+    name = "mlflow"
+
+    def __init__(self, tracker: Tracker, *, run_id: str) -> None:
+        self._tracker = tracker
+        self._name = run_id
+        self._client: MlflowClient | None = None
+        self._run = ""
+        self._status = "FINISHED"
+
+    def write(self, kind: Kind, fields: Mapping[str, Field]) -> None:
+        """Log one row; the `started` line becomes the parameters of a new run."""
+        from mlflow.entities import Metric, Param
+
+        client, is_new = (self._client, False) if self._client is not None else self._open()
+        if kind == "started" and is_new:
+            params = [Param(name, str(value)) for name, value in fields.items()]
+            client.log_batch(self._run, params=params)
+        elif kind == "failed":
+            self._status = "FAILED"
+        now = int(time.time() * 1000)
+        numbers = charted(kind, fields).items()
+        if numbers:
+            rows = [Metric(name, value, now, _step(fields)) for name, value in numbers]
+            client.log_batch(self._run, metrics=rows)
+
+    def close(self) -> None:
+        """Say that the run has ended."""
+        if self._client is not None:
+            self._client.set_terminated(self._run, self._status)
+            self._client = None
+
+    def _open(self) -> tuple[MlflowClient, bool]:
+        # A server that is away must not keep training from going on for minutes.
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+        # Standard output belongs to the progress lines.
+        os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
+        from mlflow import MlflowClient
+
+        tracker = self._tracker
+        client = MlflowClient(tracking_uri=tracker.name if tracker.is_address else None)
+        name = _EXPERIMENT if tracker.is_address else tracker.name
+        found = client.get_experiment_by_name(name)
+        experiment = found.experiment_id if found is not None else client.create_experiment(name)
+        runs = client.search_runs([experiment], f"attributes.run_name = '{self._name}'")
+        run = runs[0] if runs else client.create_run(experiment, run_name=self._name)
+        self._run = run.info.run_id
+        self._client = client
+        return client, not runs
 
 
 def charted(kind: Kind, fields: Mapping[str, Field]) -> dict[str, float]:

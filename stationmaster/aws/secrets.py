@@ -13,6 +13,7 @@ from stationmaster.domain.bus import relay_key
 from stationmaster.domain.errors import PermanentError
 from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.ids import RunId
+from stationmaster.domain.trackers import VARIABLES
 
 if TYPE_CHECKING:
     from mypy_boto3_secretsmanager import SecretsManagerClient
@@ -63,9 +64,14 @@ class SlackCredentials(BotToken):
 
 
 class HuggingFaceCredentials(Frozen):
-    """The fields of the Hugging Face secret's JSON; an empty token means none."""
+    """The fields of the Hugging Face secret's JSON; an empty one means none."""
 
     token: SecretStr
+    # Of trackers, under the names of their variables.
+    WANDB_API_KEY: SecretStr = SecretStr("")
+    WANDB_BASE_URL: SecretStr = SecretStr("")
+    MLFLOW_TRACKING_URI: SecretStr = SecretStr("")
+    MLFLOW_TRACKING_TOKEN: SecretStr = SecretStr("")
 
 
 # Of a secret that is there; AWS has one error code for both.
@@ -138,14 +144,26 @@ class Secrets(Adapter):
         Raises:
             PermanentError: the secret is missing or is not the JSON that is expected.
         """
+        found = self._hugging_face()
+        return found.token if found is not None and found.token.get_secret_value() else None
+
+    def tracking(self) -> dict[str, SecretStr]:
+        """Read what the deployment has of trackers, by the names of their variables.
+
+        Raises:
+            PermanentError: as `hugging_face_token`.
+        """
+        found = self._hugging_face()
+        values = {name: getattr(found, name) for name in VARIABLES} if found is not None else {}
+        return {name: value for name, value in values.items() if value.get_secret_value()}
+
+    def _hugging_face(self) -> HuggingFaceCredentials | None:
         if not self._settings.hugging_face_secret_id:
             return None
         try:
-            secret_id = self._settings.hugging_face_secret_id
-            token = self._read(secret_id, HuggingFaceCredentials).token
+            return self._read(self._settings.hugging_face_secret_id, HuggingFaceCredentials)
         except _NotFilledIn:
             return None
-        return token if token.get_secret_value() else None
 
     def relay_key(self, run_id: RunId) -> SecretStr:
         """Make the key with which the relays of a run sign their reports.

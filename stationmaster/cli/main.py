@@ -135,8 +135,8 @@ def make_parser() -> argparse.ArgumentParser:
 
     report = commands.add_parser("report", help="all that is known of a run, as one offline page")
     report.add_argument("run_id", metavar="RUN")
-    report.add_argument("--html", type=_file, metavar="FILE", help="RUN.html where none is named")
-    report.add_argument("--json", type=_file, metavar="FILE", help="the same as data")
+    report.add_argument("--html", type=Path, metavar="FILE", help="RUN.html where none is named")
+    report.add_argument("--json", type=Path, metavar="FILE", help="the same as data")
     report.add_argument("--compare", metavar="RUN", help="beside this run, on the same charts")
     _add_deployment(report)
     report.set_defaults(run=_later("report"))
@@ -289,12 +289,6 @@ def _seconds(text: str) -> float:
 def _folder(text: str) -> Path:
     if not text.strip():
         raise argparse.ArgumentTypeError(f'"{text}" is no folder; give its path')
-    return Path(text)
-
-
-def _file(text: str) -> Path:
-    if not text.strip() or Path(text).is_dir():
-        raise argparse.ArgumentTypeError(f'"{text}" is no file; give the path of one to write')
     return Path(text)
 
 

@@ -19,13 +19,7 @@ from stationmaster.services import Services
 
 
 def report(arguments: argparse.Namespace) -> int:
-    """Write the report into the named files; into RUN.html where none is named.
-
-    Raises:
-        BadCommand: the two runs are one.
-        RunNotFound: there is no such run.
-        PermanentError: a file cannot be written, or Plotly is not installed.
-    """
+    """Write the report into the named files; into RUN.html where none is named."""
     services = Services(bot_settings(arguments))
     named = [arguments.run_id, *([arguments.compare] if arguments.compare else [])]
     runs = [_run(services, label) for label in named]

@@ -42,6 +42,7 @@ from stationmaster.domain.run.events import (
     RunRequested,
     StopRequested,
 )
+from stationmaster.domain.trackers import read_tracker
 from stationmaster.log_keys import learn
 from stationmaster.saving_reactions import save_once_more
 from stationmaster.services import Services
@@ -76,6 +77,7 @@ def plan_run(services: Services, start: StartRun, *, channel_id: str) -> Plan:
     """
     _check_data(services, start, channel_id=channel_id)
     _check_push(services, start)
+    _check_tracker(services, start)
     plan = offered_plan(services, start)
     missing = _missing_image(services, start)
     return plan.model_copy(update={"warnings": [missing, *plan.warnings]}) if missing else plan
@@ -100,6 +102,20 @@ def _check_data(services: Services, start: StartRun, *, channel_id: str) -> None
                 f"{key}={value} is in the directory of runs, and there this channel may read those "
                 "of its own runs only; copy what is to be shared to another directory"
             )
+
+
+def _check_tracker(services: Services, start: StartRun) -> None:
+    tracker = read_tracker(start.options.track)
+    if tracker is None or not tracker.variables:
+        return
+    needed, lacks = tracker.variables[0], ""
+    if needed not in services.secrets.tracking():
+        lacks = f"has no {needed} in its secret"
+    elif start.options.eks_name and not services.settings.hugging_face_token_in_eks_clusters:
+        lacks = f"keeps its {needed} from existing EKS clusters"
+    if lacks:
+        what = f"track={start.options.track}"
+        raise NotPossibleNow(f"{what}: this deployment {lacks}; see docs/deploy.md")
 
 
 def _check_push(services: Services, start: StartRun) -> None:
@@ -215,6 +231,7 @@ def _request(
 ) -> tuple[Run, bool]:
     _check_data(services, start, channel_id=who.channel_id)
     _check_push(services, start)
+    _check_tracker(services, start)
     if missing := _missing_image(services, start):
         raise NotPossibleNow(missing)
     plan = start.plan

@@ -6,6 +6,7 @@
     runs/RUN/metrics.jsonl          the trainer's progress lines
     runs/RUN/samples.jsonl          texts that a language model wrote at the end
     runs/RUN/profile/...            what one step did, where that was asked for
+    runs/RUN/tensorboard/...        the figures as TensorBoard reads them, likewise
     runs/RUN/output/...             in place of these: what a custom command has written;
                                     of another framework, its checkpoints, beside model/
     runs/RUN/logs/POD.log           what the pods printed; of further attempts, POD.attempt-N.log
@@ -39,6 +40,7 @@ from stationmaster.domain.progress_lines import PrintedLine
 MODEL: Final = "model"
 CHECKPOINT: Final = "checkpoint"
 OUTPUT: Final = "output"
+TENSORBOARD: Final = "tensorboard"
 PROFILE: Final = "profile"
 PROFILE_TRACE: Final = "trace.json.gz"
 PROFILE_MEMORY: Final = "memory.pickle"

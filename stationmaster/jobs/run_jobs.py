@@ -13,7 +13,7 @@ from stationmaster.inspection import Verdict
 from stationmaster.jobs.live_run import LiveRun, Outcome
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.kubernetes.views import BatchJobView, PodView
-from stationmaster.rendering.environment import render_hugging_face_secret
+from stationmaster.rendering.environment import HUGGING_FACE_SECRET_KEY, render_tokens
 from stationmaster.rendering.job_spec import KubernetesObject
 from stationmaster.rendering.metadata import RunRole, run_labels
 from stationmaster.rendering.run_job import ON_ANY_NODE, Program, run_job
@@ -108,7 +108,7 @@ def render_model_job(
 
 
 def render_token(services: Services, cluster_id: ClusterId) -> list[KubernetesObject]:
-    """Make the Secret with the deployment's token of the hub, if it has one and it may be there.
+    """Make the Secret with the deployment's tokens of the hub and of trackers, if it may be there.
 
     Whoever administers an existing EKS cluster reads every Secret in it.
     """
@@ -116,7 +116,9 @@ def render_token(services: Services, cluster_id: ClusterId) -> list[KubernetesOb
     if cluster.spec.eks_name and not services.settings.hugging_face_token_in_eks_clusters:
         return []
     token = services.secrets.hugging_face_token()
-    return [render_hugging_face_secret(token)] if token else []
+    tokens = {HUGGING_FACE_SECRET_KEY: token} if token else {}
+    tokens |= services.secrets.tracking()
+    return [render_tokens(tokens)] if tokens else []
 
 
 def why_job_failed(gateway: KubernetesGateway, job: BatchJobView, pods: Sequence[PodView]) -> str:

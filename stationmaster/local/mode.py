@@ -25,6 +25,7 @@ from lambdas import registry
 from stationmaster.domain.cluster.events import ClusterEvent
 from stationmaster.domain.names import NAMESPACE
 from stationmaster.domain.run.events import RunEvent
+from stationmaster.domain.trackers import VARIABLES
 from stationmaster.local import faults
 from stationmaster.local.account_policies import committed_policies, give_roles
 from stationmaster.local.aws import (
@@ -282,7 +283,10 @@ class LocalMode:
                 network=DEPLOYMENT,
                 secrets={
                     "slack": json.dumps(self._slack_secret),
-                    "huggingface": json.dumps({"token": os.environ.get("HF_TOKEN", "")}),
+                    "huggingface": json.dumps(
+                        {"token": os.environ.get("HF_TOKEN", "")}
+                        | {name: os.environ.get(name, "") for name in VARIABLES}
+                    ),
                     "relay": json.dumps({"key": secrets.token_hex(32)}),
                 },
             )

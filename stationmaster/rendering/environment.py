@@ -10,6 +10,7 @@ differs between pods and hosts), OMP_NUM_THREADS on CPU recipes (PyTorch takes e
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
 from pydantic import SecretStr
@@ -17,6 +18,7 @@ from pydantic import SecretStr
 from stationmaster.domain.catalogue.places import Machine
 from stationmaster.domain.catalogue.variables import wanted_values
 from stationmaster.domain.keys.own_code import EXPANDED, RESUME_DIR, is_joining
+from stationmaster.domain.trackers import read_tracker
 from stationmaster.rendering.frameworks import framework_environment
 from stationmaster.rendering.job_spec import RUNS_DIRECTORY, JobSpec, KubernetesObject
 from stationmaster.rendering.metadata import LABEL_MANAGED_BY, render_secret
@@ -60,6 +62,7 @@ def render_environment(spec: JobSpec) -> list[KubernetesObject]:
         # The name that people know the node by.
         {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
         render_hugging_face_token(),
+        *_tracking_variables(spec),
     ]
 
 
@@ -73,22 +76,24 @@ _OWN_VARIABLE: Final = re.compile(
 
 def render_hugging_face_token() -> KubernetesObject:
     """Return the variable HF_TOKEN, which is missing where the cluster has no token."""
-    return {
-        "name": "HF_TOKEN",
-        "valueFrom": {
-            "secretKeyRef": {
-                "name": HUGGING_FACE_SECRET,
-                "key": HUGGING_FACE_SECRET_KEY,
-                "optional": True,
-            }
-        },
-    }
+    return _of_secret("HF_TOKEN", HUGGING_FACE_SECRET_KEY)
 
 
-def render_hugging_face_secret(token: SecretStr) -> KubernetesObject:
-    """Return the Secret behind HF_TOKEN, shared by the jobs of the cluster."""
+def _tracking_variables(spec: JobSpec) -> list[KubernetesObject]:
+    """Return what the client of a tracker takes from its environment."""
+    tracker = read_tracker(spec.track)
+    return [_of_secret(name, name) for name in tracker.variables] if tracker is not None else []
+
+
+def _of_secret(name: str, key: str) -> KubernetesObject:
+    reference = {"name": HUGGING_FACE_SECRET, "key": key, "optional": True}
+    return {"name": name, "valueFrom": {"secretKeyRef": reference}}
+
+
+def render_tokens(tokens: Mapping[str, SecretStr]) -> KubernetesObject:
+    """Return the Secret behind HF_TOKEN and the variables of trackers, for the cluster's jobs."""
     labels = {LABEL_MANAGED_BY: "stationmaster"}
-    return render_secret(HUGGING_FACE_SECRET, labels, HUGGING_FACE_SECRET_KEY, token)
+    return render_secret(HUGGING_FACE_SECRET, labels, tokens)
 
 
 def _own_code_values(spec: JobSpec) -> dict[str, str]:

@@ -82,6 +82,8 @@ class JobSpec:
     """Whether a custom command finds in its output directory what an earlier run has written."""
     dataset: str = ""
     """What such a program is told of its data: its place, or what was typed."""
+    track: str = ""
+    """Where the product's own trainer reports its figures as well, as it was typed."""
     options: JobOptions = field(default_factory=JobOptions)
     """How Kubernetes is to run it."""
     check: CheckJob | None = None
@@ -198,6 +200,7 @@ def job_spec(
         venv=request.venv,
         is_resumed=request.output_from is not None,
         dataset=overrides.get("dataset", ""),
+        track=request.track,
         options=request.job_options,
     )
 

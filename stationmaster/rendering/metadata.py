@@ -62,15 +62,18 @@ def render_account(name: str) -> KubernetesObject:
 
 
 def render_secret(
-    name: str, labels: Mapping[str, str], key: str, value: SecretStr
+    name: str, labels: Mapping[str, str], values: Mapping[str, SecretStr]
 ) -> KubernetesObject:
-    """Return a Secret of one value in the namespace."""
+    """Return a Secret in the namespace."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": metadata(labels, name=name),
         "type": "Opaque",
-        "data": {key: base64.b64encode(value.get_secret_value().encode()).decode()},
+        "data": {
+            key: base64.b64encode(value.get_secret_value().encode()).decode()
+            for key, value in values.items()
+        },
     }
 
 

@@ -74,7 +74,7 @@ def render_relay(
 
 def render_relay_key(run_id: RunId, key: SecretStr) -> KubernetesObject:
     """Make the Secret with which the run's relays sign; needed before they start."""
-    return render_secret(relay_name(run_id), run_labels(run_id, "relay"), _KEY, key)
+    return render_secret(relay_name(run_id), run_labels(run_id, "relay"), {_KEY: key})
 
 
 def render_relay_rights(backend: JobBackend) -> list[KubernetesObject]:

@@ -202,6 +202,7 @@ def command(spec: JobSpec) -> list[str]:
         *("--stop-deadline", str(spec.stop_deadline_s)),
         *(("--samples", str(NUM_SAMPLES)) if writes_texts else ()),
         *("--output-dir", spec.output_dir),
+        *(("--track", spec.track) if spec.track else ()),
         # Of another run, where it was brought.
         *(("--resume-from", f"{spec.output_dir}/{point.directory}") if point is not None else ()),
     ]

@@ -267,3 +267,18 @@ def test_allowed_push_is_part_of_the_request(
     assert "has no token for the Hugging Face hub" in json.dumps(refused["answer"]["blocks"])
     (run,) = services.runs.list_recent()
     assert run.request.push_to == REPOSITORY
+
+
+def test_tracker_without_its_account_in_the_secret_is_refused_before_it_costs(
+    person: Person, services: Services, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("STATIONMASTER_HUGGING_FACE_SECRET_ID", "hub")
+    secrets = boto3.client("secretsmanager", REGION)
+    secrets.create_secret(Name="hub", SecretString=json.dumps({"token": ""}))
+    refused = person.type("tiny-llama track=wandb:lab")
+    secrets.put_secret_value(SecretId="hub", SecretString='{"token": "", "WANDB_API_KEY": "k"}')
+
+    person.type("tiny-llama track=wandb:lab")
+
+    assert "has no WANDB_API_KEY in its secret" in json.dumps(refused["answer"]["blocks"])
+    assert [run.request.track for run in services.runs.list_recent()] == ["wandb:lab"]

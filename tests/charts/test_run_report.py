@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.sync_api import sync_playwright
 
 from stationmaster.charts.report import RunReport, page
 from stationmaster.domain.run import events as ev
@@ -68,11 +69,10 @@ def opened_page(html: str, file: Path) -> tuple[dict[str, Any], list[str], list[
     path = shutil.which("chromium") or shutil.which("google-chrome")
     if path is None:
         pytest.skip("no chromium or google-chrome on this machine")
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     file.write_text(html)
     asked: list[str] = []
     said: list[str] = []
-    with sync_api.sync_playwright() as playwright:
+    with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         shown = browser.new_page(viewport={"width": 390, "height": 800})
         shown.on("request", lambda request: asked.append(request.url))

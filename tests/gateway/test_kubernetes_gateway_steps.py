@@ -287,14 +287,17 @@ def test_job_whose_relay_does_not_start_fails_with_what_the_relay_waits_for(
     assert world.runs.load(RUN_ID).phase is RunPhase.SUBMITTING
 
 
-@pytest.mark.parametrize(("token", "handed_over"), [("hf_not_a_real_one", True), ("", False)])
-def test_submit_job_hands_the_hugging_face_token_to_the_pods_where_there_is_one(
-    cluster: LocalCluster, world: World, token: str, handed_over: bool
+@pytest.mark.parametrize(
+    ("fields", "handed_over"),
+    [({"token": "hf_not_one"}, True), ({"token": ""}, False), ({"WANDB_API_KEY": "k"}, True)],
+)
+def test_submit_job_hands_the_tokens_of_hub_and_trackers_to_the_pods_where_there_are_any(
+    cluster: LocalCluster, world: World, fields: dict[str, str], handed_over: bool
 ):
     world.begin(RunPhase.PROVISIONING, RunPhase.VALIDATING)
     furnish(cluster, world, training=0)
     boto3.client("secretsmanager", region_name="us-west-2").create_secret(
-        Name="huggingface", SecretString=json.dumps({"token": token})
+        Name="huggingface", SecretString=json.dumps({"token": ""} | fields)
     )
     world.settings = world.settings.model_copy(update={"hugging_face_secret_id": "huggingface"})
 

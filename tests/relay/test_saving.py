@@ -47,6 +47,7 @@ TWO_LOGS = Logs(PodLog("pod-0", b"one\n"), PodLog("pod-1", b"two\n"))
 
 def test_result_holds_what_the_run_left_and_the_manifest_lists_it(large: SavedRun) -> None:
     others = ["model/empty", "profile/memory.pickle", "profile/trace.json.gz", "samples.jsonl"]
+    others += ["tensorboard/events.out.tfevents.1"]
     for name in others:
         large.write(name, b"")
 

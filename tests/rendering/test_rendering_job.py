@@ -299,6 +299,22 @@ def test_token_comes_from_an_optional_secret_and_is_nowhere_in_clear():
     assert not [item for item in container(job)["command"] if "token" in item.lower()]
 
 
+@pytest.mark.parametrize(
+    ("track", "given"),
+    [
+        ("tensorboard", []),
+        ("wandb:lab", ["WANDB_API_KEY", "WANDB_BASE_URL"]),
+        ("mlflow:https://typed.example", []),  # nobody vouches for who gets a token there
+    ],
+)
+def test_tracker_is_an_option_and_its_account_comes_from_the_secret(track: str, given: list[str]):
+    made = container(render(request={"track": track}))
+
+    secret = [item["name"] for item in made["env"] if "secretKeyRef" in item.get("valueFrom", {})]
+    assert secret == ["HF_TOKEN", *given]
+    assert made["command"][made["command"].index("--track") + 1] == track
+
+
 def test_pods_are_one_a_node_on_the_tainted_nodes_of_the_instance_type():
     spec = pod_spec(render())
 

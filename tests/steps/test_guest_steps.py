@@ -93,7 +93,7 @@ def test_token_of_the_hub_goes_into_clusters_of_others_where_the_deployment_says
 ) -> None:
     services = services_of(Inside(), eks_name=eks_name, teardown=TeardownStatus.RUNNING)
     services.settings = SimpleNamespace(hugging_face_token_in_eks_clusters=is_allowed)
-    services.secrets = SimpleNamespace(hugging_face_token=lambda: SecretStr("hf_1"))
+    services.secrets = SimpleNamespace(hugging_face_token=lambda: SecretStr("hf_1"), tracking=dict)
 
     rendered = render_token(services, ClusterId("demo-1a2b3c4d"))
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.progress_lines import (
     CheckpointSavedLine,
     EvaluatedLine,
@@ -22,8 +21,9 @@ from stationmaster.domain.progress_lines import (
     ResumedLine,
     StartedLine,
 )
+from stationmaster.domain.trackers import Tracker, read_tracker
 from training.progress import Field, MetricsFile, ProgressWriter
-from training.sinks import TensorBoardSink, WandbSink, open_sinks
+from training.sinks import MlflowSink, TensorBoardSink, WandbSink, open_sinks
 
 PROGRESS: dict[str, Field] = {"step": 3, "total_steps": 9, "loss_nats": 2.5, "mfu": None}
 
@@ -92,17 +92,42 @@ def test_progress_writer_sink_that_fails_or_cannot_close_is_one_warning(
     assert (broken.closed, sound.closed, closing.closed) == (0, 1, 1)
 
 
-@pytest.mark.parametrize("package", ["tensorboard", "wandb"])
-def test_sink_whose_package_is_missing_names_the_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str
+@pytest.mark.parametrize("text", ["tensorboard", "wandb:lab", "mlflow:lab"])
+def test_sink_whose_package_is_missing_is_one_warning_and_training_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, text: str
 ) -> None:
+    package = text.partition(":")[0]
     (tmp_path / package).mkdir()  # such as W&B's own output: it is no package
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     monkeypatch.delitem(sys.modules, package, raising=False)
-    directory, project = (Path("/runs"), None) if package == "tensorboard" else (None, "station")
 
-    with pytest.raises(BadParameter, match=f"pip install {package}"):
-        open_sinks(tensorboard=directory, wandb_project=project, output_dir=tmp_path, run_id="r")
+    assert open_sinks(read_tracker(text), output_dir=tmp_path, run_id="r") == []
+
+    (said,) = caplog.messages
+    assert f"no figures go to {package}, which is not installed; run: pip install" in said
+
+
+def test_mlflow_a_restarted_trainer_continues_the_run_of_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    mlflow = pytest.importorskip("mlflow", reason="mlflow-skinny is not installed")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "server").as_uri())
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    tracker = Tracker(kind="mlflow", name="lab")
+    for world_size, steps in ((2, (1, 2)), (1, (3,))):
+        sink = MlflowSink(tracker, run_id="run-17")
+        sink.write("started", {"recipe": "tiny-llama", "world_size": world_size})
+        for step in steps:
+            sink.write("progress", {**PROGRESS, "step": step, "loss_nats": 8.0 / step})
+        sink.close()
+
+    client = mlflow.MlflowClient()
+    (run,) = client.search_runs([client.get_experiment_by_name("lab").experiment_id])
+    history = client.get_metric_history(run.info.run_id, "train/loss_nats")
+    assert [(each.step, each.value) for each in history] == [(1, 8.0), (2, 4.0), (3, 8 / 3)]
+    assert (run.info.run_name, run.info.status) == ("run-17", "FINISHED")
+    assert run.data.params == {"recipe": "tiny-llama", "world_size": "2"}
+    assert capfd.readouterr().out == ""
 
 
 def test_tensorboard_a_resumed_run_shows_each_step_once(tmp_path: Path) -> None:

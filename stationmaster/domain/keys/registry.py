@@ -20,6 +20,7 @@ from stationmaster.domain.keys import (
     restarts,
     resume_from,
     run_name,
+    track,
     validate,
 )
 from stationmaster.domain.keys.key import Family, Part, Start, Typed
@@ -34,6 +35,7 @@ FAMILIES: Final = (
     resume_from.FAMILY,
     backup_every.FAMILY,
     push_to.FAMILY,
+    track.FAMILY,
     own_code.FAMILY,
     job_options.FAMILY,
     restarts.FAMILY,
@@ -68,6 +70,7 @@ class Options(
     resume_from.Option,
     backup_every.Option,
     push_to.Option,
+    track.Option,
     own_code.Option,
     job_options.Option,
     restarts.Option,

@@ -130,7 +130,7 @@ class RunDirectory:
         return LocalFile(self._tree, entry.path, saved_as or entry.path, entry.status.st_size)
 
     def lines(self, *, still_written: bool = False) -> list[LocalFile]:
-        """List the trainer's progress lines, samples and profile, if it has written any.
+        """List the trainer's progress lines, samples, profile and event files, if there are any.
 
         While they are still written, these are the lines that were whole when they were found.
         """
@@ -140,7 +140,7 @@ class RunDirectory:
             names += [f"{results.PROFILE}/{name}" for name in profile]
         found = [file for name in names if (file := self._file(name)) is not None]
         if not still_written:
-            return found
+            return [*found, *self.below(results.TENSORBOARD)]
         return [replace(each, num_bytes=self._whole_lines(each), grows=True) for each in found]
 
     def _file(self, path: str, saved_as: str = "") -> LocalFile | None:

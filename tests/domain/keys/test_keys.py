@@ -34,12 +34,12 @@ WORDS = (
     "nodes=1 instance=m5.2xlarge",
     "nodes=1:2 preset=smoke",
     f"instance=m5.2xlarge capacity=odcr:{RESERVATION}",
-    "capacity=spot keep=2h validate=full",
+    "capacity=spot keep=2h validate=full track=mlflow:https://h.io:5000/x",
     "on=team-a alone=true queue=night priority_class=high host_network=true nccl_debug=INFO",
     f"cluster=eks:theirs file_system={FILE_SYSTEM}",
     "file_system=4800 file_system_type=scratch-200",
     f"resume_from={RUN}@60 backup_every=45m schedule=constant steps=80",
-    "backup_every=never push_to=lab-a/tiny.Llama_1 restarts=0 name=books-v3",
+    "backup_every=never push_to=lab-a/tiny.Llama_1 restarts=0 name=books-v3 track=wandb:lab/llama",
     f"image={REGISTRY}/trainer:1.0 command=\"torchrun 'a b' '$(X)'\" dataset='two words'",
     "command=true directory=/w attempts=7 budget=12.50 processes_per_node=1",
 )
@@ -146,6 +146,11 @@ DURATION = "expected a duration from 10m to 7d"
             (f"push_to={name}", "expected ORG/NAME", "plan ")
             for name in ("tiny", "/tiny", "lab/", "lab/a/b", "lab/..", "-lab/a", "lab/a?b")
         ),
+        *(
+            (f"track={place}", "expected tensorboard, wandb:PROJECT or wandb:TEAM", "plan ")
+            for place in ("wandb", "wandb:", "wandb:a/b/c", "mlflow:ftp://h", "trackio:lab", "x:y")
+        ),
+        ("command=true track=wandb:lab", "another program reports its own", "plan command=true"),
         *(
             (f"name={n}", "letters, digits, dots", "plan ")
             for n in ("-a", "'a b'", "x" * 41, "\u00e9")
