@@ -45,7 +45,7 @@ def live_run(run_id: RunId, *, staged: dict[str, Any] | None = None, **request: 
         cluster_states=SimpleNamespace(load=lambda _: SimpleNamespace(spec=spec)),
         file_systems=SimpleNamespace(mountable=lambda *_, **__: STORAGE),
         runs=SimpleNamespace(load_each=lambda _: ([], [])),
-        secrets=SimpleNamespace(hugging_face_token=lambda: SecretStr("hf_x")),
+        secrets=SimpleNamespace(hugging_face_token=lambda: SecretStr("hf_x"), tracking=dict),
     )
     return LiveRun(services, run)
 
