@@ -22,6 +22,7 @@ from pydantic import BaseModel
 from recording_slack import RecordingSlack, Refusal
 
 from bot.actions import (
+    IN_HOME,
     OPENS_FORM,
     ActionId,
     ClusterButton,
@@ -119,9 +120,7 @@ def test_no_message_changes_anything_for_who_has_not_the_role(
     assert [each for each in stored() if each not in claims] == before
 
 
-@pytest.mark.parametrize(
-    "action", [each for each in ActionId if each not in (*LOOKING, ActionId.SET_NOTICES)]
-)
+@pytest.mark.parametrize("action", [each for each in ActionId if each not in (*LOOKING, *IN_HOME)])
 def test_no_button_changes_anything_for_who_has_not_the_role(
     person: Person, slack: RecordingSlack, story: Story, cluster: ClusterStory, action: ActionId
 ) -> None:

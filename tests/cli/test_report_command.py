@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -46,10 +48,15 @@ def state_dir(aws: LocalAws, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, aws: LocalAws) -> None:
-    for key, value in aws.environment().items():
-        monkeypatch.setenv(key, value)  # put back afterwards, whatever the command sets
+def _own_environment(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, aws: LocalAws
+) -> Iterator[None]:
+    before = dict(os.environ)
+    os.environ.update(aws.environment())
     monkeypatch.chdir(tmp_path)
+    yield
+    os.environ.clear()  # of what the command has read from the state directory as well
+    os.environ.update(before)
 
 
 def test_page_and_data_have_each_step_once(state_dir: Path, tmp_path: Path) -> None:
