@@ -139,7 +139,7 @@ def new_workspace(port: int = 0) -> LocalSlack:
         app=app_config(),
         **SECRET,
         delivery_url="http://127.0.0.1:9/nobody-listens",
-        answer_within_s=1800,
+        answer_within_s=600,
     )
     slack.start()
     return slack

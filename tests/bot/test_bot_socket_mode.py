@@ -42,7 +42,7 @@ def test_envelope_of_another_shape_is_acknowledged(bot: Services, workspace: Loc
     deliver = workspace._endpoint.sockets.deliver
     with connected(bot):
         for kind, payload in (("interactive", {"type": "shortcut"}), ("new_kind", {})):
-            assert deliver(kind, payload, retry_num=0, within_s=1800) == ""
+            assert deliver(kind, payload, retry_num=0, within_s=600) == ""
     assert workspace.type_command("/train list").error == "dispatch_failed"  # it has left
 
 

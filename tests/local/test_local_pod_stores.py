@@ -18,7 +18,7 @@ def run_as_in_a_pod(program, *arguments, path=POD_PYTHON, **variables):
         capture_output=True,
         text=True,
         check=False,
-        timeout=1800,
+        timeout=600,
         env=os.environ | {"PYTHONPATH": str(path), **variables},
     )
 

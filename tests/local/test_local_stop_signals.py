@@ -33,7 +33,7 @@ def run(name, then, window=""):
         capture_output=True,
         text=True,
         check=False,
-        timeout=1800,
+        timeout=600,
         cwd=Path(__file__).parents[2],
     )
 

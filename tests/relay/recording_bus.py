@@ -43,6 +43,6 @@ class RecordingBus:
     def events(self):
         return [event.event_id for batch in self.batches for event in batch.events]
 
-    def wait_for(self, condition, timeout_s=1800):
+    def wait_for(self, condition, timeout_s=600):
         with self.arrived:
             assert self.arrived.wait_for(condition, timeout_s), self.batches

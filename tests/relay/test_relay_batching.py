@@ -146,7 +146,7 @@ def test_put_bus_away_holds_the_writer_back_and_loses_nothing(batcher_on, bus):
     writer.join(1.0)
     held_at = len(written) * 100
     bus.open.set()
-    writer.join(1800)
+    writer.join(600)
 
     bus.wait_for(lambda: len(bus.events) == 12_000)
     assert held_at < 8_000
@@ -197,7 +197,7 @@ def test_close_sends_everything_that_waits(batcher, bus):
     batcher.put(events(3000))
     batcher.keep_line("pod-0", "last", NOW)
 
-    assert batcher.close(timeout_s=1800)
+    assert batcher.close(timeout_s=600)
 
     assert len(bus.events) == 3000
     assert tails(bus)[-1].lines == ["last"]
@@ -223,7 +223,7 @@ def test_batch_id_follows_from_the_events():
         batcher.put(events(3))
         batcher.start(job_may_exist=lambda: False)
         batcher.lead(None)
-        batcher.close(timeout_s=1800)
+        batcher.close(timeout_s=600)
         ids.append(bus.batches[0].batch_id)
 
     assert ids[0] == ids[1]
@@ -395,7 +395,7 @@ def test_what_is_under_way_does_not_count_as_sent(standby, bus):
     bus.wait_for(lambda: len(bus.events) == 2)
     put_line(standby, 2)
     bus.wait_for(lambda: len(bus.events) == 3)
-    standby.close(timeout_s=1800)
+    standby.close(timeout_s=600)
 
     assert standby.sent() == Sent(behind_s=0.0, logs={"uid-1": stamp(2)})
 
@@ -416,7 +416,7 @@ def test_relay_whose_watch_is_cut_or_that_stands_by_says_and_sends_less(bus):
     batcher.put([warning("1")])
 
     assert batcher.sent().behind_s >= 40.0
-    assert batcher.close(timeout_s=1800)
+    assert batcher.close(timeout_s=600)
     assert bus.calls == []
 
 
@@ -429,7 +429,7 @@ def test_relay_that_stands_by_holds_its_readers_back_when_it_is_full(standby, bu
     assert writer.is_alive()
 
     standby.learn(Sent(logs={"uid-1": stamp(1000)}), written_after=None)
-    writer.join(1800)
+    writer.join(600)
 
     assert not writer.is_alive()
 

@@ -303,7 +303,7 @@ def test_relay_without_its_variables_says_which_and_ends():
         env={"PATH": os.environ["PATH"]},
         capture_output=True,
         text=True,
-        timeout=1800,
+        timeout=600,
         check=False,
     )
 

@@ -262,7 +262,7 @@ def test_follower_reports_every_line_once_over(follow, statuses, streams, asked,
 def test_follower_wait_until_read_returns_after_the_last_line():
     class SlowLog(ScriptedLogs):
         def _chunks(self, stream):
-            reading.wait(1800)
+            reading.wait(600)
             yield from super()._chunks(stream)
 
     reading = threading.Event()
@@ -274,7 +274,7 @@ def test_follower_wait_until_read_returns_after_the_last_line():
 
     early = follower.wait_until_read(timeout_s=0.05)
     reading.set()
-    late = follower.wait_until_read(timeout_s=1800)
+    late = follower.wait_until_read(timeout_s=600)
     follower.pod_gone()
 
     assert (early, late) == (False, True)

@@ -9,7 +9,7 @@ from typing import Any
 from stationmaster.domain.progress_lines import ProgressLine
 
 SINCE = "2026-01-02T03:00:00Z"
-LIMIT_S = 1800  # ends a hang; reached only on failure
+LIMIT_S = 600  # ends a hang; reached only on failure
 
 
 def job(*conditions: str | tuple[str, str, str], name: str = "run-1", uid: str = "job-uid") -> Any:

@@ -48,7 +48,7 @@ class _Handler(BaseHTTPRequestHandler):
         length = int(self.headers.get("Content-Length") or 0)
         self.rfile.read(length)
         self.server.requests.append((self.command, self.path, dict(self.headers)))
-        self.server.may_answer.wait(1800)
+        self.server.may_answer.wait(600)
         status, body, *headers = self.server.answer(self.path)
         data = body.encode() if isinstance(body, str) else json.dumps(body).encode()
         self.send_response(status)

@@ -23,6 +23,7 @@ from stationmaster.local.aws import (
     LocalAws,
     StreamSpec,
 )
+from tests.support.patience import PATIENCE_S
 
 HANDLER = "tests.support.aws_fixtures.scripted"
 FUNCTIONS = ("worker", "flaky", "sink", "streamed")
@@ -78,7 +79,7 @@ class Script:
         self.on(name, script)
 
 
-def until(condition: Callable[[], Any], *, timeout_s: float = 1800.0) -> Any:
+def until(condition: Callable[[], Any], *, timeout_s: float = PATIENCE_S) -> Any:
     """Return the condition's first true value.
 
     Raises:

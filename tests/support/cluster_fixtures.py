@@ -28,7 +28,7 @@ from stationmaster.local.cluster import LocalCluster
 
 REPOSITORY = Path(__file__).parents[2]
 # Ends a hang; a machine that does fifty things at once must not reach it.
-DEADLINE_S = 1800.0
+DEADLINE_S = 600.0
 GPU, EFA = "nvidia.com/gpu", "vpc.amazonaws.com/efa"
 
 
@@ -298,7 +298,7 @@ class Kubectl:
             input=stdin,
             capture_output=True,
             text=True,
-            timeout=1800,
+            timeout=600,
             check=False,
         )
         assert result.returncode == 0, f"kubectl {' '.join(arguments)}: {result.stderr}"
