@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -18,13 +17,13 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from urllib.parse import parse_qs, urlsplit
 
-import yaml
+from werkzeug.serving import WSGIRequestHandler, make_server
+from werkzeug.wrappers import Request, Response
 
 from bench.figures import Figure, percentile
+from bench.saver import kubeconfig
 from stationmaster.domain.progress_lines import ProgressLine
 
 _RUN = "tiny-llama-0123abcd"
@@ -60,8 +59,6 @@ class Taken:
     memory_mib: list[float] = field(default_factory=list)
     """Of the relay, a second apart."""
     all_arrived_at: float = 0.0
-    cpu_s: float = 0.0
-    """Of the second relay, which has read every line."""
 
     @property
     def lost(self) -> int:
@@ -96,13 +93,6 @@ def measure_relay_load() -> list[Figure]:
             at_most=1,
         ),
         Figure(
-            name="relay load: lines for a second of CPU",
-            value=len(taken.printed) / taken.cpu_s,
-            unit="lines/s",
-            at_least=load.lines_per_s,
-            note="the whole process, of a relay that has read all",
-        ),
-        Figure(
             name="relay load: memory, last third less middle",
             value=max(taken.memory_mib[-third:]) - max(taken.memory_mib[third:-third]),
             unit="MiB",
@@ -115,9 +105,10 @@ def measure_relay_load() -> list[Figure]:
 def play(load: Load, *, patience_s: float = 600.0) -> Taken:
     """Print all lines; once all have arrived, or so much later, print on for a few seconds."""
     world = _World(load)
-    server = _Server(("127.0.0.1", 0), _handler(world))
+    app = Request.application(world.respond)
+    server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=_Quiet)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    address = f"http://127.0.0.1:{server.server_address[1]}"
+    address = f"http://127.0.0.1:{server.server_port}"
     with tempfile.TemporaryDirectory() as folder:
         relay = _relay(address, Path(folder))
         try:
@@ -132,11 +123,7 @@ def play(load: Load, *, patience_s: float = 600.0) -> Taken:
             _wait(world, patience_s)
         finally:
             relay.kill()
-            before = resource.getrusage(resource.RUSAGE_CHILDREN)
             relay.wait()
-            after = resource.getrusage(resource.RUSAGE_CHILDREN)
-            used = (after.ru_utime + after.ru_stime) - (before.ru_utime + before.ru_stime)
-            world.taken.cpu_s = used
             world.is_over = True
             server.shutdown()
             server.server_close()
@@ -149,7 +136,9 @@ def _print(world: _World, relay: subprocess.Popen[bytes], *, until_s: float) -> 
         world.print_until(now)
         world.is_away = away[0] <= now < away[1]
         if len(taken.memory_mib) < now:
-            taken.memory_mib.append(_memory_mib(relay.pid))
+            command = ["ps", "-o", "rss=", "-p", str(relay.pid)]
+            shown = subprocess.run(command, capture_output=True, check=False).stdout.strip()
+            taken.memory_mib.append(int(shown or 0) / 1024)
         time.sleep(_TICK_S)
 
 
@@ -195,33 +184,36 @@ class _World:
                             taken.ids.setdefault(step, event["event_id"]) != (event["event_id"])
                         )
 
-    def answer(self, path: str) -> dict[str, object]:
-        """Answer a get or a list of Kubernetes' objects."""
-        name = path.rpartition("/")[2]
-        items: list[dict[str, object]] = []
+    def respond(self, request: Request) -> Response:
+        """Answer as Kubernetes' API, or as EventBridge."""
+        name = request.path.rpartition("/")[2]
+        if request.method == "POST":
+            if self.is_away:
+                return Response(status=503)
+            entries = request.get_json(force=True)["Entries"]
+            self.take(entries)
+            return _json({"FailedEntryCount": 0, "Entries": [{"EventId": "1"} for _ in entries]})
+        if "watch" in request.args:
+            return Response(self.follow([], ""))
+        if name == "log":
+            pod = int(request.path.removesuffix("/log").rpartition("-")[2])
+            return Response(self.follow(self.logs[pod], request.args.get("sinceTime", "")))
         if name.startswith(_RUN):
-            return _pod(int(name.rpartition("-")[2]))
+            return _json(_pod(int(name.rpartition("-")[2])))
+        items: list[dict[str, object]] = []
         if name == "pods":
             items = [_pod(number) for number in range(self.load.pods)]
         elif name == "pytorchjobs":
             items = [{"metadata": {"name": _RUN, "uid": "job"}, "status": {"conditions": []}}]
-        return {"items": items, "metadata": {"resourceVersion": "1"}}
+        return _json({"items": items, "metadata": {"resourceVersion": "1"}})
 
-    def nothing(self) -> Iterator[bytes]:
-        """Yield nothing, as long as anybody waits."""
-        while not self.is_over:
-            time.sleep(_TICK_S)
-            yield b""
-
-    def follow(self, pod: int, since: str) -> Iterator[bytes]:
-        """Yield what a pod has printed since a second, and goes on to print."""
-        log = self.logs[pod]
+    def follow(self, log: list[tuple[str, bytes]], since: str) -> Iterator[bytes]:
+        """Yield what is printed since a second, and goes on to be, as long as anybody waits."""
         place = next((n for n, (second, _) in enumerate(log) if second >= since), len(log))
         while not self.is_over:
             lines = [line for _, line in log[place:]]
             place += len(lines)
-            if lines:
-                yield b"".join(lines)
+            yield b"".join(lines)
             time.sleep(_TICK_S)
 
 
@@ -234,70 +226,18 @@ def _pod(number: int) -> dict[str, object]:
     }
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def handle_error(self, *_: object) -> None:
-        """Say nothing of connections that end with the relay."""
+def _json(document: dict[str, object]) -> Response:
+    return Response(json.dumps(document), mimetype="application/json")
 
 
-def _handler(world: _World) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_GET(self) -> None:
-            asked = urlsplit(self.path)
-            query = parse_qs(asked.query)
-            if "watch" in query:
-                self._stream(world.nothing())
-            elif asked.path.endswith("/log"):
-                pod = int(asked.path.removesuffix("/log").rpartition("-")[2])
-                self._stream(world.follow(pod, query.get("sinceTime", [""])[0]))
-            else:
-                self._answer(200, world.answer(asked.path))
-
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            if world.is_away:
-                self._answer(503, {})
-                return
-            world.take(body["Entries"])
-            results = [{"EventId": "1"} for _ in body["Entries"]]
-            self._answer(200, {"FailedEntryCount": 0, "Entries": results})
-
-        def _answer(self, status: int, document: dict[str, object]) -> None:
-            data = json.dumps(document).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        def _stream(self, chunks: Iterator[bytes]) -> None:
-            self.send_response(200)
-            self.send_header("Transfer-Encoding", "chunked")
-            self.end_headers()
-            try:
-                for chunk in chunks:
-                    if chunk:
-                        self.wfile.write(b"%x\r\n%s\r\n" % (len(chunk), chunk))
-            except OSError:  # the relay was killed
-                self.close_connection = True
-
-        def log_message(self, *_: object) -> None:
-            return
-
-    return Handler
+class _Quiet(WSGIRequestHandler):
+    def log(self, *_: object) -> None:
+        """Drop the access log."""
 
 
 def _relay(address: str, folder: Path) -> subprocess.Popen[bytes]:
-    kubeconfig = {
-        "current-context": "it",
-        "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
-        "clusters": [{"name": "it", "cluster": {"server": address}}],
-        "users": [{"name": "it", "user": {}}],
-    }
-    (folder / "kubeconfig").write_text(yaml.safe_dump(kubeconfig))
+    configured = folder / "kubeconfig"
+    configured.write_text(kubeconfig(address))
     environment = {
         "PATH": os.environ["PATH"],
         "STATIONMASTER_RUN_ID": _RUN,
@@ -310,15 +250,8 @@ def _relay(address: str, folder: Path) -> subprocess.Popen[bytes]:
         "AWS_ENDPOINT_URL": address,
         "AWS_ACCESS_KEY_ID": "bench",
         "AWS_SECRET_ACCESS_KEY": "bench",
-        "KUBECONFIG": str(folder / "kubeconfig"),
+        "KUBECONFIG": str(configured),
     }
     with (folder / "relay.log").open("ab") as log:
         command = [sys.executable, "-m", "stationmaster.relay"]
         return subprocess.Popen(command, cwd=_REPOSITORY, env=environment, stderr=log)
-
-
-def _memory_mib(process: int) -> float:
-    """Return the resident memory of a process."""
-    command = ["ps", "-o", "rss=", "-p", str(process)]
-    shown = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
-    return int(shown or 0) / 1024
