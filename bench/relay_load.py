@@ -42,7 +42,7 @@ class Load:
     away: tuple[float, float] = (20.0, 50.0)
     killed_at: float = 30.0
     more_s: float = 10.0
-    """So long it goes on after everything has arrived."""
+    """For how long it measures on after everything has arrived."""
 
 
 @dataclass
@@ -208,7 +208,7 @@ class _World:
         return _json({"items": items, "metadata": {"resourceVersion": "1"}})
 
     def follow(self, log: list[tuple[str, bytes]], since: str) -> Iterator[bytes]:
-        """Yield what is printed since a second, and goes on to be, as long as anybody waits."""
+        """Yield the log from a given second on, and what follows while somebody reads."""
         place = next((n for n, (second, _) in enumerate(log) if second >= since), len(log))
         while not self.is_over:
             lines = [line for _, line in log[place:]]
