@@ -230,8 +230,8 @@ def test_one_time_schedule_that_is_set_anew_or_deleted_does_not_fire_as_before(
     scheduler: Any, script: Script, deployed: Deployment
 ) -> None:
     for name in ("moved", "gone"):
-        scheduler.create_schedule(**one_time(deployed, name, in_seconds(1), f"{name} first"))
-    scheduler.update_schedule(**one_time(deployed, "moved", in_seconds(2), "moved second"))
+        scheduler.create_schedule(**one_time(deployed, name, in_seconds(5), f"{name} first"))
+    scheduler.update_schedule(**one_time(deployed, "moved", in_seconds(6), "moved second"))
     scheduler.delete_schedule(GroupName="clocks", Name="gone")
 
     until(lambda: {"word": "moved second"} in script.received("worker"))
