@@ -84,7 +84,8 @@ def busbw_chart(
     Raises:
         ValueError: fewer than two sizes above 0.
     """
-    line = _slowest(points)
+    slowest = _slowest(points)
+    line = _line(slowest)
     top = max([busbw for _, busbw in line] + [level.busbw_gbps for level in levels])
     y_ticks = ticks(0, 1.04 * top, about=6)
     plane = Plane(line[0][0], line[-1][0], 0, y_ticks[-1], right=_RIGHT)
@@ -99,9 +100,8 @@ def busbw_chart(
     draw_line(draw, plane, line, color=LINE, width=4)
     for exponent, busbw in line:
         _draw_point(draw, plane.x(exponent), plane.y(busbw), radius=4)
-    judged = [busbw for exponent, busbw in line if 2**exponent == judged_size_bytes]
-    if judged_size_bytes is not None and judged:
-        _draw_judged(draw, plane, judged_size_bytes, judged[0], verdict)
+    if judged_size_bytes in slowest:
+        _draw_judged(draw, plane, judged_size_bytes, slowest[judged_size_bytes], verdict)
     draw_titles(draw, title, subtitle)
     _draw_badge(draw, verdict)
     return packed(image)
@@ -116,8 +116,8 @@ def busbw_lines(lines: Mapping[str, Sequence[tuple[int, float]]], *, title: str)
     Raises:
         ValueError: one has fewer than two sizes above 0.
     """
-    slowest = {name: _slowest(points) for name, points in lines.items()}
-    drawn = [point for line in slowest.values() for point in line]
+    named = {name: _line(_slowest(points)) for name, points in lines.items()}
+    drawn = [point for line in named.values() for point in line]
     y_ticks = ticks(0, 1.04 * max(busbw for _, busbw in drawn), about=6)
     exponents = [exponent for exponent, _ in drawn]
     plane = Plane(min(exponents), max(exponents), 0, y_ticks[-1], right=LEGEND)
@@ -126,21 +126,26 @@ def busbw_lines(lines: Mapping[str, Sequence[tuple[int, float]]], *, title: str)
     draw = ImageDraw.Draw(image)
     draw_rule(draw, plane, y_ticks, unit="bus bandwidth in GB/s")
     draw_columns(draw, plane, _size_ticks(plane), name="size of the message")
-    for place, (name, line) in enumerate(slowest.items()):
+    for place, (name, line) in enumerate(named.items()):
         draw_line(draw, plane, line, color=COLORS[place], width=4)
         draw_legend(draw, place, name, f"{line[-1][1]:g} GB/s at the largest")
     draw_titles(draw, title, "each size with its slowest measurement")
     return packed(image)
 
 
-def _slowest(points: Sequence[tuple[int, float]]) -> list[tuple[float, float]]:
-    """Return the slowest measurement of each size, by the exponent of 2 that it is."""
+def _slowest(points: Sequence[tuple[int, float]]) -> dict[int, float]:
+    """Return the slowest measurement of each size."""
     slowest: dict[int, float] = {}
     for size, busbw in points:
         if size > 0:
             slowest[size] = min(busbw, slowest.get(size, busbw))
     if len(slowest) < 2:
         raise ValueError(f"a chart needs 2 sizes of messages, got {len(slowest)}")
+    return slowest
+
+
+def _line(slowest: Mapping[int, float]) -> list[tuple[float, float]]:
+    """Place each size by the exponent of 2 that it is."""
     return [(math.log2(size), busbw) for size, busbw in sorted(slowest.items())]
 
 

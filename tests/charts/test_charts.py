@@ -110,6 +110,12 @@ def test_verdict_colours_its_badge_and_the_judged_point(verdict, color):
     assert count(draw(verdict=verdict), color, point) == 0
 
 
+def test_judged_size_that_is_no_power_of_two_is_marked():
+    points = [(8, 1.0), (1_000_000_000, 40.0)]
+
+    assert draw(points, judged_size_bytes=1_000_000_000) != draw(points)
+
+
 def test_size_measured_twice_counts_with_its_slowest():
     assert draw([(8, 1), (GIB, 40), (GIB, 50)]) == draw([(0, 9), (8, 1), (GIB, 40)])
 
