@@ -97,7 +97,7 @@ def _create(
     if named is not None and named.is_open:
         raise _name_taken(requested.name)
     asked = spending_of_change(services, start(requested), None)
-    check_limits(services, asked)  # before its card is posted
+    limits = check_limits(services, asked)  # before its card is posted
     take_back = announce(start(requested)) if announce is not None else _nothing
     try:
         cluster, created = write_guarded(
@@ -105,6 +105,7 @@ def _create(
             asked,
             requested.cluster_id,
             lambda also: services.cluster_states.create(requested, also=also),
+            limits=limits,
         )
     except StationmasterError:
         take_back()

@@ -42,8 +42,8 @@ def limits_of(services: Services, channel_id: str) -> Limits:
     )
 
 
-def check_limits(services: Services, asked: Spending) -> None:
-    """Refuse what would go over a limit now.
+def check_limits(services: Services, asked: Spending) -> Limits:
+    """Refuse what would go over a limit now; returns the limits, for the write that follows.
 
     Raises:
         NotPossibleNow: with the figures and who runs what.
@@ -51,6 +51,7 @@ def check_limits(services: Services, asked: Spending) -> None:
     limits = limits_of(services, asked.channel_id)
     if limits:
         _refuse(services, limits, asked, services.guard.read().started)
+    return limits
 
 
 def write_guarded(
@@ -60,16 +61,18 @@ def write_guarded(
     write: Callable[[Also], Written],
     *,
     but: str = "",
+    limits: Limits | None = None,
 ) -> Written:
     """Call `write` with what is to be written in the same transaction; nothing without limits.
 
-    `but` is the id of what is asked for, if it is written and counted already.
+    `but` is the id of what is asked for, if it is written and counted already; `limits` are those
+    that were read a moment ago.
 
     Raises:
         NotPossibleNow: it would go over a limit; nothing was written.
         WriteConflict: others kept being faster.
     """
-    limits = limits_of(services, asked.channel_id)
+    limits = limits_of(services, asked.channel_id) if limits is None else limits
     if not limits:
         return write(())
     for left in reversed(range(_TRIES)):

@@ -274,7 +274,7 @@ def _create(
     if existing is not None:
         return existing, False
     asked = spending_of_run(requested)
-    check_limits(services, asked)  # before its card is posted
+    limits = check_limits(services, asked)  # before its card is posted
     announced = announce(start_run(requested)) if announce is not None else Announced(lambda: None)
     requested = requested.model_copy(update={"awaits_card": not announced.is_posted})
     try:
@@ -288,6 +288,7 @@ def _create(
                 dedup_until=requested.at + SAME_WORDS_WINDOW,
                 also=also,
             ),
+            limits=limits,
         )
     except StationmasterError:
         announced.take_back()
