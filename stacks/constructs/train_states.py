@@ -193,7 +193,13 @@ def _after_failure(scope: Construct, states: StepStates, unsaved: sfn.IChainable
     push = _push(states, "PushAfterFailure", subject="LatePush", instead=conclude)
     push = states.unless("PushesModelLate", "$.pushes_model", push, instead=conclude)
     leave = states.unless("LeavesClusterLate", "$.leaves_cluster", leave, instead=release)
-    return save.next(push).next(conclude).next(leave).next(release)
+    # A job that began to train after save-results had found nothing to save is saved after all.
+    concluded = (
+        sfn.Choice(scope, "TrainedMeanwhile")
+        .when(sfn.Condition.string_equals("$.conclusion.outcome", "saving"), save)
+        .otherwise(leave.next(release))
+    )
+    return save.next(push).next(conclude).next(concluded)
 
 
 def _leave(

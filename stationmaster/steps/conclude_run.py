@@ -13,7 +13,10 @@ from stationmaster.steps.parts.silence import end_of
 
 
 class Conclusion(TypedDict):
-    """What the state machine branches on: succeeded, failed or stopped."""
+    """What the state machine branches on: succeeded, failed or stopped, or saving.
+
+    The last is of a run that began to train after save-results had found nothing to save.
+    """
 
     outcome: str
 

@@ -5,21 +5,22 @@ from __future__ import annotations
 from stationmaster.domain.errors import ResultMissing
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.results import OUTPUT, is_backup
-from stationmaster.domain.run.events import ResultsSaved
+from stationmaster.domain.run.events import ResultsSaved, RunPhase
 from stationmaster.services import Services
 
 
 def verify_results(services: Services, run_id: RunId) -> None:
     """Compare the bucket with the result's manifest, and record that the result is saved.
 
-    From then on the file system may go. A run without anything to save stays as it is.
+    From then on the file system may go. A run without anything to save stays as it is, and so does
+    one that began to train since save-results looked: conclude-run sends it back there.
 
     Raises:
         ResultMissing, ResultDamaged: the bucket has not what the manifest lists; names the file.
         TransientError, PermanentError: the bucket does not answer, or refuses to.
     """
     run = services.runs.load(run_id)
-    if not run.has_unsaved_results:
+    if run.phase is not RunPhase.SAVING or not run.has_unsaved_results:
         return
     found = services.artifacts.verify(run_id)
     if is_backup(found.manifest):

@@ -294,6 +294,14 @@ def test_push_that_fails_is_said_and_fails_no_run(outcome: Outcome) -> None:
     assert_gone(outcome)
 
 
+@plays("trains late")
+def test_job_that_trains_after_nothing_was_to_be_saved_is_saved_at_once(outcome: Outcome) -> None:
+    assert (outcome.run.phase, outcome.run.reason) == (RunPhase.FAILED, BROKEN)
+    assert outcome.run.results is not None
+    assert outcome.events_of("results.unsaved") == []
+    assert_gone(outcome)
+
+
 @plays("unsaved is recorded late")
 def test_unsaved_results_are_recorded_once_by_a_step_that_fails_at_first(outcome: Outcome) -> None:
     assert len(outcome.events_of("results.unsaved")) == 1

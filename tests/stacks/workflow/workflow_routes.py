@@ -64,14 +64,15 @@ class Route:
 
 
 _VERIFIED_LATE = "SaveAfterFailure > LateSavingDone? > VerifyAfterFailure"
-_LATE_PUSH = "PushesModelLate > PushAfterFailure > LatePushOver? > ConcludeFailure"
+_CONCLUDED_LATE = "ConcludeFailure > TrainedMeanwhile"
+_LATE_PUSH = f"PushesModelLate > PushAfterFailure > LatePushOver? > {_CONCLUDED_LATE}"
 _SAVED_LATE = f"{_VERIFIED_LATE} > {_LATE_PUSH}"
 _LATE_LEAVE = "LeavesClusterLate > ReleaseRunAfterFailure > RunReleasedAfterFailure?"
 _LEAVING = f"{_SAVED_LATE} > {_LATE_LEAVE}"
 _LEFT = f"{_LEAVING} > ReleaseAfterFailure > RunOutcome"
 _FAILED = f"{_LEFT} > RunFailed"
 # Of a run that nothing is done to before its job runs.
-_SPARED = f"{_VERIFIED_LATE} > PushesModelLate > ConcludeFailure > LeavesClusterLate"
+_SPARED = f"{_VERIFIED_LATE} > PushesModelLate > {_CONCLUDED_LATE} > LeavesClusterLate"
 _ENDED = f"AwaitJob > {_SPARED} > ReleaseAfterFailure > RunOutcome"
 _UNSAVED = "LeaveUnsaved > RunNotSaved"
 _CLUSTER_FAILED = "ConcludeFailure > ClusterOutcome > ClusterFailed"
@@ -220,6 +221,7 @@ ROUTES: dict[str, Route] = {
         ),
         retries=frozenset({"ReplaceNodes"}),
     ),
+    "trains late": Route(train=(f"{_CONCLUDED_LATE} > {_VERIFIED_LATE}",)),
     "job starts late": Route(train=("JobStarted? > WaitForJobStart > EnsureJobStarted",)),
     "teardown: ReleaseFileSystem fails": Route(
         teardown=(

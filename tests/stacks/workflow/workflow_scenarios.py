@@ -128,6 +128,7 @@ def state_scenarios() -> list[Scenario]:
         *(Scenario(name, _meanwhile(act)) for name, act in WHILE_AWAITING.items()),
         Scenario("brings data", _brings_data),
         Scenario("job starts late", _late_start),
+        Scenario("trains late", _trains_late),
         Scenario("two nodes are bad", _bad_nodes),
         Scenario("killed while provisioning", _killed_while_provisioning),
         Scenario("stopped at ensure-cluster", _stopped_at_ensure_cluster),
@@ -381,6 +382,24 @@ def _late_start(world: World, name: str) -> str:
     world.until(second_look.reached.is_set, "the job is looked at again")
     world.cordon(run_id, unschedulable=False)
     second_look.released.set()
+    world.until_rested(run_id)
+    return run_id
+
+
+def _trains_late(world: World, name: str) -> str:
+    """Its workflow fails while its pod finds no node, and it trains when nothing is to be saved."""
+    submit, verify = (
+        world.runtime.hold(run_id_of(name), function)
+        for function in ("submit-job", "verify-results")
+    )
+    run_id = world.request(name, Fault("ensure-job-started"))
+    world.until(submit.reached.is_set, "the job is about to be submitted")
+    world.cordon(run_id, unschedulable=True)
+    submit.released.set()
+    world.until(verify.reached.is_set, "there is nothing to save")
+    world.cordon(run_id, unschedulable=False)
+    world.until(lambda: world.services.runs.load(run_id).has_trained, "it trains")
+    verify.released.set()
     world.until_rested(run_id)
     return run_id
 
