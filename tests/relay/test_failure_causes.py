@@ -140,6 +140,34 @@ def test_failure_lines_without_a_traceback_end_with_the_last_line_meant_to_be_re
     assert (lines.cause, lines.last) == ("", "config.yaml: no such key")
 
 
+BARS = (
+    "Loading weights: 100%|####",
+    "Loading checkpoint shards:  50%|\u2588\u2588\u258c  | 2/4 [00:01<00:01,  1.50it/s]",
+    "100%|##########| 7/7 [00:00<?, ?it/s, loss=2.1]",
+    "Map: 5000 examples [00:01, 4812.51it/s]",
+    "Epoch 0 \u2501\u2501\u2501\u2501\u2501\u2501\u2501\u257a 3/4 0:00:01 4.2it/s",
+)
+
+
+@pytest.mark.parametrize("bar", BARS)
+@pytest.mark.parametrize("prefix", ["", "[rank0]: "])
+def test_progress_bar_is_never_the_line_that_explains_a_failure(bar, prefix):
+    assert lines_of("no such file: /x", prefix + bar).last == "no such file: /x"
+    assert lines_of(prefix + bar).last == ""
+    first, *others = traceback("KeyError: 'a'", prefix=prefix)
+    between = lines_of(first, prefix + bar, *others, prefix + bar)
+    assert between.cause == "KeyError: 'a'"
+
+
+def test_text_behind_a_progress_bar_is_read():
+    bar = BARS[1]
+
+    assert lines_of(f"{bar} {bar}config.yaml: no such key").last == "config.yaml: no such key"
+    begins, *others = traceback("KeyError: 'a'")
+    assert lines_of(bar + begins, *others).cause == "KeyError: 'a'"
+    assert lines_of("disk is 100% full | see df [01:00]").last.startswith("disk is 100% full")
+
+
 @given(st.lists(st.text(max_size=400), max_size=30))
 def test_failure_lines_of_any_text_are_short(texts):
     lines = lines_of(*texts, *traceback("E: " + "x" * 9999))

@@ -75,6 +75,12 @@ _HINTS: Final = (
 _SAYS_NOTHING: Final = re.compile(
     r"[-=_*#~\s]*$|frame #\d+: |<omitting python frames>|\[stationmaster\] "
 )
+# Progress bars of tqdm and rich. They do not end their line, so what follows may stand behind them.
+_BAR: Final = re.compile(
+    r"[^|]{0,200}?\b\d{1,3}%\|[^|]{0,300}(?:\|[^\[\]]{0,60}(?:\[[^\]]{0,200}(?:\]|$))?|$)"
+    r"|[^|\[]{0,200}\[\d{1,4}:\d\d[,:][^\]]{0,100}(?:it/s|s/it)\]|[^\u2501]{0,200}\u2501{4}.*"
+)
+_BAR_HINTS: Final = ("%|", "it/s", "s/it", "\u2501")
 
 
 def says_lost_peer(text: str) -> bool:
@@ -112,6 +118,10 @@ class FailureLines:
         match = _PREFIX.match(line)
         prefix = match[0] if match else ""
         text = line[len(prefix) :].rstrip()
+        while any(hint in text for hint in _BAR_HINTS) and (bar := _BAR.match(text)):
+            text = text[bar.end() :]
+            if not text.strip():
+                return  # also between the lines of a traceback
         if text.startswith(_TRACEBACK) and len(self._open) < _MAX_OPEN:
             self._open[prefix] = ""
         elif prefix in self._open:
