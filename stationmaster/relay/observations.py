@@ -92,6 +92,7 @@ class JobObserver:
                 run_id=self._run_id,
                 at=self._now(),
                 job=self._job,
+                uid=was_there,
             )
         ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from histories import condition, ended, event, pod, run_after, step, take
@@ -24,11 +25,11 @@ RANGE = make_request(nodes=4, min_nodes=1, attempts=3)
 SAVED = event(ev.CheckpointSaved, at=19, step=20)
 
 
-def attempt(number: int, nodes: int, *, at: float, after: str = "r", price: float | None = None):
+def attempt(number: int, nodes: int, *, at: float, after: str = "r", **values: Any):
     found = first_assignment(RUN_ID, RANGE)
     if number > 1:
         found = next_assignment(RUN_ID, found, number=number, nodes=nodes)
-    return event(ev.AttemptStarted, at=at, **dict(found), after=after, price_per_hour_usd=price)
+    return event(ev.AttemptStarted, at=at, **dict(found), after=after, **values)
 
 
 def steps(first: int, last: int, *, at: float) -> list[RunEvent]:
@@ -112,6 +113,17 @@ def test_ends_of_the_job_that_is_replaced_are_no_failures_whenever_they_are_told
     assert end.error is TrainingFailed
 
 
+@pytest.mark.parametrize("is_rescaled", [True, False])
+def test_deletion_of_a_replaced_job_that_is_seen_late_is_told_by_its_uid(is_rescaled):
+    made = attempt(2, 2, at=30, job_uid="u2")
+    run = changing(made) if is_rescaled else training(SAVED, made)
+    old, new = (event(ev.JobDisappeared, at=45, job=RUN_ID, uid=uid) for uid in ("u1", "u2"))
+
+    assert heard(take(run, old)) == []
+    (end,) = heard(take(run, old, new))
+    assert end.error is TrainingFailed
+
+
 def test_job_that_succeeds_and_a_stop_come_before_a_change():
     assert heard(changing(condition("Succeeded", at=21))) == [EndWait()]
     (stopped,) = heard(changing(event(ev.StopRequested, at=21, user_id="U1")))
@@ -119,7 +131,7 @@ def test_job_that_succeeds_and_a_stop_come_before_a_change():
 
 
 def test_change_counts_as_no_failed_attempt_and_the_sizes_are_kept():
-    run = changing(attempt(2, 2, at=30, price=1.5), *steps(21, 30, at=40))
+    run = changing(attempt(2, 2, at=30, price_per_hour_usd=1.5), *steps(21, 30, at=40))
 
     assert (run.attempt_number, run.tries, run.num_restarts) == (2, 1, 0)
     assert (run.placement.nodes, run.price_per_hour_usd) == (2, 1.5)

@@ -66,7 +66,12 @@ def test_job_deleted_before_its_end_has_disappeared_once():
 
     reported = observer.deleted() + observer.deleted()
 
-    assert [(event.type, event.job) for event in reported] == [("job.disappeared", "run-1")]
+    (gone,) = reported
+    assert (gone.type, gone.job, gone.uid) == (
+        "job.disappeared",
+        "run-1",
+        job("Running")["metadata"]["uid"],
+    )
     assert (observer.exists, unseen.exists) == (False, False)
     assert (unseen.deleted(), failed.deleted()) == ([], [])
 

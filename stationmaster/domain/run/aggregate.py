@@ -87,6 +87,8 @@ class Run(State):
     job_ended_at: datetime | None = None
     """When the newest condition that ends the job turned true."""
     job_disappeared: bool = False
+    job_uid: str = ""
+    """The uid of the newest attempt's job, where that was made anew; otherwise ""."""
     pods: Annotated[dict[str, Pod], Bound(MAX_PODS, deleted_first)] = Field(default_factory=dict)
     lost_nodes: Annotated[dict[str, ev.NodeLost], Bound(40)] = Field(default_factory=dict)
     """The nodes by name, until they are ready again or a step shows that training continues."""

@@ -275,6 +275,7 @@ def _attempt(run: Run, event: ev.AttemptStarted) -> dict[str, object]:
     before = run.model_copy(update={"setback": None}) if is_rescaled else run
     anew |= _rescaled(run, event) if is_rescaled else {"num_restarts": run.num_restarts + 1}
     return anew | {
+        "job_uid": event.job_uid,
         "job_condition": "",
         "job_message": "",
         "job_ended_at": None,

@@ -251,6 +251,8 @@ class AttemptStarted(_Event):
     """The node that caused that, and for which another machine comes; "" for none."""
     price_per_hour_usd: float | None = None
     """What the run costs from now on, where it has another number of nodes; otherwise None."""
+    job_uid: Name = ""
+    """The uid of its job, where it was made anew: the one before had the same name."""
 
 
 CHANGE: Final = "a change to "
@@ -345,6 +347,8 @@ class JobDisappeared(_Event):
 
     type: Literal["job.disappeared"] = "job.disappeared"
     job: Name
+    uid: Name = ""
+    """Its uid in Kubernetes; "" from a relay of an earlier version."""
 
 
 class PodChanged(_Event):

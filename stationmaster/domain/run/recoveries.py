@@ -98,7 +98,14 @@ def is_of_attempt_before(run: Run, event: ProgressReported) -> bool:
 
 
 def is_of_ended_job(run: Run, event: Event) -> bool:
-    """Say whether it tells only how a job ended in whose place one of another size comes."""
+    """Say whether it tells only how a job ended in whose place one of another size comes.
+
+    A deletion is reported when the relay sees it, which may be after the new job was made: where
+    both are known, the job's uid decides, of any attempt that was made anew.
+    """
+    made = run.job_uid
+    if isinstance(event, ev.JobDisappeared) and event.uid and made and event.uid != made:
+        return True
     match event:
         case ev.JobDisappeared() | ev.ProcessFailed() | ev.WorkersRestarting():
             is_end = True

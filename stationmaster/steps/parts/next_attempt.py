@@ -70,6 +70,7 @@ def _look(services: Services, run: Run, following: NextAttempt) -> None:
     if not is_made:
         spec = LiveRun(services, run).spec(attempt=before.model_copy(update=dict(assignment)))
         gateway.apply(gateway.backend.render(spec))
+        job = gateway.job(run.job)
     # Else a recorder that was killed has made it, and it is not written yet.
     event = AttemptStarted(
         **services.run_stamp(run.run_id, "attempt.started", following.number),
@@ -77,6 +78,7 @@ def _look(services: Services, run: Run, following: NextAttempt) -> None:
         after=following.why,
         bad_node=bad_node,
         price_per_hour_usd=price,
+        job_uid=job.uid if job is not None else "",
     )
     run = services.runs.record(run.run_id, [event])
     if run.is_stopping or run.phase is RunPhase.SAVING or run.phase.is_terminal:

@@ -218,6 +218,8 @@ def test_run_that_trains_gives_nodes_to_one_that_waits_and_takes_them_back(accou
     until(lambda: hear(account) or account.run.attempt_number == 2)
     assert held(account) == {account.run_id: 2, other.run_id: 2}
     assert (workers(account), account.run.placement.nodes) == (2, 2)
+    (made,) = objects_of_run(account, "pytorchjobs")
+    assert account.run.job_uid == made["metadata"]["uid"]
     assert account.run.price_per_hour_usd == pytest.approx(whole / 2, abs=0.01)
 
     account.late += timedelta(seconds=60)
