@@ -67,7 +67,10 @@ TROUBLES = {
     Kind.STRAGGLER: (lines(1, **SLOW_RANK), "rank 3 on node n-1 takes 1.8 times as long"),
     Kind.GPU_IDLE: (lines(1, gpu_use=0.37), "a GPU is idle 63% of the time"),
     Kind.DATA_BOUND: (lines(1, data_wait=0.4), "training waits for data 40% of the time"),
-    Kind.SLOWER: ([*healthy(30), *lines(31, 8, step_time_s=2.0)], "1.5 s, and 1 s at the start"),
+    Kind.SLOWER: (
+        [*healthy(30), *lines(31, 8, step_time_s=2.0)],
+        "1.5 s, and 1 s was usual before",
+    ),
     Kind.CHECKPOINT_SLOW: (CHECKPOINTS, "stands still for checkpoints 24% of the time"),
     Kind.DISK_FILLS: (
         [saved(10, size_bytes=3 * GIB, free_bytes=5 * GIB)],
@@ -88,6 +91,17 @@ def test_each_trouble_is_detected_once_an_attempt_with_evidence_and_remedy(kind:
     assert kind in found(run)
     assert kinds(take(run, *events[-3:])) == kinds(run)
     assert found(run.model_copy(update={"phase": RunPhase.RECOVERING})) == {}
+
+
+def test_slow_steps_are_those_slower_than_the_usual_ones_before_as_long_as_they_last():
+    """Its warm-up is slow; then a step takes 1 s, later twice that, and 1 s again."""
+    warmed_up = [*lines(1, 30, step_time_s=2.5), *healthy(100, 31)]
+    slow = run_of(*warmed_up, *lines(101, 150, step_time_s=2.0))
+
+    assert kinds(run_of(*warmed_up)) == []
+    assert [each.step for each in slow.detections if each.kind is Kind.SLOWER] == [105]
+    assert "2 s, and 1 s was usual" in found(slow)[Kind.SLOWER].evidence
+    assert found(take(slow, *healthy(270, 251))) == {}
 
 
 def test_straggler_names_its_node_and_rank():
@@ -126,6 +140,13 @@ QUIET = {
     ],
     "stalls of a part of a second": [saved(each, stall_s=0.9) for each in range(1, 9)],
     "room for many checkpoints": [saved(10, size_bytes=3 * GIB, free_bytes=90 * GIB)],
+    "steps that get slower by and by": [
+        line(number, step_time_s=1 + number / 200) for number in range(1, 600)
+    ],
+    "lines of two lengths in turn": [
+        line(number, step_time_s=1.0 + number % 2) for number in range(1, 90)
+    ],
+    "steps that are quick at first": [*lines(1, 10, step_time_s=0.4), *healthy(120, 11)],
     "first lines after a resume": [
         *healthy(60),
         event(ev.TrainingResumed, at=301, step=50),

@@ -26,10 +26,10 @@ from stationmaster.domain.run.events import (
 )
 from stationmaster.domain.run.recoveries import robust_spread, robust_z
 from stationmaster.domain.run.speeds import (
-    FIRST_LINES,
     KEPT_CHECKPOINTS,
     KEPT_LINES,
     KEPT_LOSSES,
+    slowdown,
     usual,
 )
 
@@ -50,7 +50,6 @@ STRAGGLER_LINES: Final = 8
 UNUSED: Final = 0.5
 # Source: MLPerf Storage asks that accelerators are in use for 0.9 (most models) or 0.7 of the time.
 WAITS_FOR_DATA: Final = 0.2
-SLOWER: Final = 1.5
 # A slowdown that is over sooner is no news: another job started on the node, a cache was filled.
 LASTS_S: Final = 30.0
 CHECKPOINT_SHARE: Final = 0.1
@@ -210,14 +209,12 @@ def _data_bound(run: Run) -> Found | None:
 
 
 def _slower(run: Run) -> Found | None:
-    now, first = usual(run.speeds.step_times), run.speeds.first_step_times
-    if now is None or len(first) < FIRST_LINES or not _lasts(run):
+    slow = slowdown(run.speeds)
+    if slow is None or not _lasts(run) or _straggler(run) or _data_bound(run):
         return None
-    usually = median(first)
-    if now < SLOWER * usually or _straggler(run) or _data_bound(run):
-        return None
+    now, usually = slow
     return Found(
-        evidence=f"steps have become slow: {now:.3g} s, and {usually:.3g} s at the start",
+        evidence=f"steps have become slow: {now:.3g} s, and {usually:.3g} s was usual before",
         remedy=f"`/train logs {run.run_id}` has its pods' warnings; stopped and resumed, a run on "
         "a cluster of its own gets other machines",
     )

@@ -17,9 +17,12 @@ from stationmaster.domain.run.events import CheckpointSaved, ProgressReported
 # The first lines after each start are of steps that compile, fill caches and load a checkpoint.
 SKIPPED_LINES: Final = 2
 KEPT_LINES: Final = 10
-# The losses with which a new one is compared, and the lines that say how fast a start began.
+# The losses with which a new one is compared.
 KEPT_LOSSES: Final = 50
-FIRST_LINES: Final = 20
+# The lines before the newest ones that say how long a step usually takes: enough, and the most.
+ENOUGH_LINES: Final = 20
+USUAL_LINES: Final = 40
+SLOWER: Final = 1.5
 KEPT_CHECKPOINTS: Final = 3
 _Kept = Annotated[tuple[float, ...], Bound(KEPT_LINES)]
 
@@ -35,8 +38,8 @@ class Speeds(Frozen):
     gpu_uses: _Kept = ()
     """The part of the time, 0 to 1, in which the idlest GPU ran a kernel."""
     step_times: _Kept = ()
-    first_step_times: Annotated[tuple[float, ...], Bound(FIRST_LINES)] = ()
-    """Those of the first lines that count."""
+    usual_step_times: Annotated[tuple[float, ...], Bound(USUAL_LINES)] = ()
+    """Those of the lines before; of none that came while steps were slow."""
     data_waits: _Kept = ()
     """The part of the time, 0 to 1, in which the rank that waits longest waited for data."""
     slowest: Annotated[tuple[tuple[str, int, float], ...], Bound(KEPT_LINES)] = ()
@@ -70,8 +73,9 @@ def speeds_after(speeds: Speeds, event: ProgressReported) -> Speeds:
     if speeds.num_skipped < SKIPPED_LINES:
         return speeds.model_copy(update=news | {"num_skipped": speeds.num_skipped + 1})
     step_s = event.step_time_s
-    if len(speeds.first_step_times) < FIRST_LINES:
-        news["first_step_times"] = _with(speeds.first_step_times, step_s, most=FIRST_LINES)
+    if step_s is not None and len(speeds.step_times) == KEPT_LINES and not slowdown(speeds):
+        oldest = speeds.step_times[0]
+        news["usual_step_times"] = _with(speeds.usual_step_times, oldest, most=USUAL_LINES)
     if event.slowest is not None:
         slow = (event.slowest_node, event.slowest_rank or 0, event.slowest)
         news["slowest"] = (*speeds.slowest, slow)[-KEPT_LINES:]
@@ -86,6 +90,17 @@ def speeds_after(speeds: Speeds, event: ProgressReported) -> Speeds:
             "lines_at": (*speeds.lines_at, event.at)[-KEPT_LINES:],
         }
     )
+
+
+def slowdown(speeds: Speeds) -> tuple[float, float] | None:
+    """Return the median step now and before, where that has become slow; None otherwise.
+
+    The one before follows what changes slowly, and forgets how a start warmed up.
+    """
+    now, before = usual(speeds.step_times), speeds.usual_step_times
+    if now is None or len(before) < ENOUGH_LINES or now < SLOWER * (usually := median(before)):
+        return None
+    return now, usually
 
 
 def speeds_saved(speeds: Speeds, event: CheckpointSaved) -> Speeds:
