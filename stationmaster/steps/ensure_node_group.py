@@ -90,7 +90,8 @@ def ensure_node_group(services: Services, cluster_id: ClusterId, *, node_group: 
     if node_group == TRAINING_NODE_GROUP and _resize(services, cluster, found):
         return NOT_READY
     if node_group == TRAINING_NODE_GROUP and is_asked_for_all(cluster, found):
-        return READY if settle_size(services, cluster, found) else NOT_READY
+        settle_size(services, cluster, found)
+        return NOT_READY  # it is recorded as ready, or its size is changed, with the next call
     if found.status in ("CREATING", "UPDATING", "DEGRADED"):
         found = services.scaling_groups.add_to(found)
     is_training = node_group == TRAINING_NODE_GROUP
@@ -277,8 +278,8 @@ def is_asked_for_all(cluster: Cluster, found: NodeGroup) -> bool:
     return is_settling(cluster) and is_there and found.nodes == cluster.spec.nodes
 
 
-def settle_size(services: Services, cluster: Cluster, found: NodeGroup) -> bool:
-    """Look once at a group that was asked for all nodes; say whether all of them are there.
+def settle_size(services: Services, cluster: Cluster, found: NodeGroup) -> None:
+    """Look once at a group that was asked for all nodes: whether they, or no more, have come.
 
     Raises:
         ResourceFailed: fewer are there than do, and no more come.
@@ -287,11 +288,11 @@ def settle_size(services: Services, cluster: Cluster, found: NodeGroup) -> bool:
     ready = sum(node.ready for node in live_cluster(services, cluster).training_nodes)
     if ready >= spec.nodes:
         _record(services, cluster, spec.nodes)
-        return True
+        return
     waited_s = _waited_s(services, cluster)
     is_over = waited_s > WAIT_FOR_MORE_S
     if not is_over and not (found.status == "DEGRADED" and ready >= spec.least_nodes):
-        return False
+        return
     why = found.failure or f"no more came in {waited_s:.0f} s"
     if ready < spec.least_nodes:
         raise ResourceFailed(
@@ -299,7 +300,6 @@ def settle_size(services: Services, cluster: Cluster, found: NodeGroup) -> bool:
             f"{why}"
         )
     _record(services, cluster, ready, reason=f"{spec.nodes} were asked for: {why}")
-    return False  # its size is changed with the next call
 
 
 def settle_for_existing(services: Services, cluster: Cluster) -> None:

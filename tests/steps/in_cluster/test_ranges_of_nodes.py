@@ -19,6 +19,7 @@ from stationmaster.domain.run.events import RunPhase
 from stationmaster.steps.acquire_cluster import acquire_cluster
 from stationmaster.steps.ensure_cluster import ensure_cluster
 from stationmaster.steps.ensure_node_group import WAIT_FOR_MORE_S, ensure_node_group
+from stationmaster.steps.parts.zones import may_change_zone
 from stationmaster.steps.prepare_run import prepare_run
 from stationmaster.steps.release_lease import release_lease
 from stationmaster.steps.stage_data import stage_data
@@ -80,7 +81,9 @@ def test_cluster_of_a_range_is_made_with_the_fewest_and_then_asked_for_all(accou
     assert sizes(account) == 2
     until_asked_for(account, 4)
     training_nodes(account, count=4)
-    assert account.call(ensure_node_group, **TRAINING)
+    assert may_change_zone(account.services, account.cluster)
+    finish(account, of_cluster(ensure_node_group, **TRAINING))
+    assert not may_change_zone(account.services, account.cluster), "the file system waits for that"
     assert (account.cluster.spec.nodes, account.cluster.spec.min_nodes) == (4, None)
     assert held(account) == {account.run_id: 4}
     assert account.cluster.earlier_sizes == []
