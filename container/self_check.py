@@ -79,7 +79,7 @@ IMAGES: Final = {
     "relay": Expected(
         modules=tuple(
             f"stationmaster.relay.{name}"
-            for name in ("watching", "save", "stage", "restore", "look")
+            for name in ("watching", "metrics", "save", "stage", "restore", "look")
         )
     ),
 }

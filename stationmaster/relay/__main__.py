@@ -32,6 +32,7 @@ from stationmaster.relay.cluster import ClusterApi
 from stationmaster.relay.config import RelayConfig
 from stationmaster.relay.kept_logs import KeptLogs
 from stationmaster.relay.leadership import Leadership
+from stationmaster.relay.metrics import RelayFigures, serve_metrics
 from stationmaster.relay.saving.bucket import ResultsBucket
 from stationmaster.relay.watching import RunWatcher
 
@@ -87,6 +88,14 @@ def main(variables: Mapping[str, str]) -> int:
         else:
             batcher.lead(None)
         watcher.start()
+        figures = RelayFigures(
+            config.run_id,
+            batcher=batcher,
+            sender=sender,
+            leads=may_send,
+            num_pods=watcher.num_followed,
+        )
+        serve_metrics(figures, config.address)
         while not stop.wait(SEND_LOGS_EVERY_S):
             kept.send()  # what the relay that led before this one has not sent
         sent = batcher.close(timeout_s=FLUSH_WITHIN_S)

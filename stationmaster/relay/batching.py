@@ -19,7 +19,7 @@ from typing import Final
 
 from stationmaster.domain.bus import LogTail, RelayBatch
 from stationmaster.domain.ids import RunId
-from stationmaster.domain.run.events import RelayEvent, run_event_id
+from stationmaster.domain.run.events import ProgressReported, RelayEvent, run_event_id
 from stationmaster.relay.bus import BusSender
 from stationmaster.relay.leases import Sent
 from stationmaster.relay.pending import LogPlace, Pending
@@ -55,6 +55,18 @@ class _Tail:
     due: float = 0.0  # monotonic time before which it is not sent again
 
 
+@dataclass(frozen=True)
+class Traffic:
+    """How much has been read and sent. Of a relay that stands by nothing waits."""
+
+    num_lines: int
+    num_sent: int
+    num_waiting: int
+    behind_s: float
+    """For how long the oldest event has waited, or a watch has been cut."""
+    newest: ProgressReported | None
+
+
 class Batcher:
     """What waits to be sent, and the thread that sends it."""
 
@@ -77,6 +89,8 @@ class Batcher:
         self._flush_at: float | None = None  # when what waits must go
         self._led_at = self._heartbeat_at = monotonic()
         self._closing = False
+        self._num_lines = self._num_sent = 0
+        self._newest: ProgressReported | None = None
         self._thread = threading.Thread(target=self._run, name="sender", daemon=True)
 
     def start(
@@ -123,6 +137,13 @@ class Batcher:
             behind_s = max(self._pending.behind_s(monotonic()), self._blind_s())
             return Sent(behind_s=behind_s, logs=self._pending.sent_logs())
 
+    def traffic(self) -> Traffic:
+        """Return how much went through, and what waits."""
+        with self._condition:
+            unsent = self._pending.unsent(monotonic()) if self._leads else (0, 0.0)
+            behind_s = max(unsent[1], self._blind_s())
+            return Traffic(self._num_lines, self._num_sent, unsent[0], behind_s, self._newest)
+
     def put(
         self, events: Sequence[RelayEvent], *, urgent: bool = False, place: LogPlace | None = None
     ) -> bool:
@@ -145,11 +166,14 @@ class Batcher:
             can_wait = all(event.is_frequent for event in events)
             wait_s = self._patience_s(now) if can_wait else FLUSH_AFTER_S
             self._flush_by(now + (0.0 if urgent else wait_s), wake=now_full)
+            steps = (e for e in (self._newest, *events) if isinstance(e, ProgressReported))
+            self._newest = max(steps, key=lambda step: (step.at, step.seq), default=None)
         return True
 
     def keep_line(self, pod: str, text: str, at: datetime) -> None:
         """Keep a log line of a pod for its tail."""
         with self._condition:
+            self._num_lines += 1
             tail = self._tails.setdefault(pod, _Tail())
             is_own = '"stationmaster"' in text
             tail.lines.append((text[: OWN_LINE_CHARS if is_own else TAIL_LINE_CHARS], at))
@@ -219,7 +243,7 @@ class Batcher:
             arrived = not batches or self._sender.send(batches)
             with self._condition:
                 if arrived:
-                    self._pending.arrived()
+                    self._num_sent += self._pending.arrived()
                 else:
                     self._pending.back()
                     # Going down, and the bus did not take them in time; or the lease was lost.

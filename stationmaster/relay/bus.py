@@ -60,6 +60,8 @@ class BusSender:
         self._may_send = may_send
         self._deadline: float | None = None
         self._hurry = threading.Event()
+        self.num_sent = self.num_failures = self.num_refused = 0
+        """How many batches are on the bus, were to be sent again, and are lost."""
 
     def stop_retrying_at(self, deadline: float) -> None:
         """Give up at that monotonic time; until then retry without long pauses."""
@@ -79,7 +81,10 @@ class BusSender:
             if not self._may_send():
                 return False
             call = _one_call(entries)
+            refused = self.num_refused
             failed = self._put(call)
+            self.num_failures += len(failed)
+            self.num_sent += len(call) - len(failed) - (self.num_refused - refused)
             if len(failed) < len(call):
                 pause_s = FIRST_PAUSE_S
             entries = failed + entries[len(call) :]
@@ -118,6 +123,7 @@ class BusSender:
             details = {"code": code, "error": result.get("ErrorMessage", "")}
             if code in _PERMANENT_ENTRY_ERRORS:
                 details["bytes"] = str(len(entry.get("Detail", "")))
+                self.num_refused += 1
                 logger.error("bus refuses an entry for good", extra=details)
             else:
                 logger.warning("bus did not take an entry", extra=details)

@@ -8,10 +8,11 @@ that it is read from.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Annotated, ClassVar, Self
 
-from pydantic import Field, Json, SecretStr, ValidationError
+from pydantic import Field, IPvAnyAddress, Json, SecretStr, ValidationError
 
 from stationmaster.domain.datasets import S3Source, read_dataset
 from stationmaster.domain.errors import PermanentError
@@ -76,6 +77,10 @@ class RelayConfig(Config):
     """The Lease by which several relays agree on who sends; empty for a single one."""
     pod: str = Field(validation_alias="STATIONMASTER_POD")
     """Its own name, for the lease, its logs and those that it keeps."""
+    address: IPvAnyAddress = Field(
+        IPv4Address("127.0.0.1"), validation_alias="STATIONMASTER_POD_IP"
+    )
+    """Of the pod; a loopback address where pods are processes of one machine."""
 
 
 class SavingConfig(Config):

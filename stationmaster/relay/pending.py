@@ -10,6 +10,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import chain
 from typing import Final
 
 from stationmaster.domain.run.events import PodChanged, RelayEvent
@@ -75,12 +76,14 @@ class Pending:
             num_bytes += waiting.num_bytes + 1
         return events, num_bytes
 
-    def arrived(self) -> None:
-        """Note that what was taken is on the bus."""
+    def arrived(self) -> int:
+        """Note that what was taken is on the bus, and return how many events that were."""
         for waiting in self._under_way:
             if waiting.place is not None:
                 self._note_sent(waiting.place.pod_uid, waiting.place.stamp)
+        number = len(self._under_way)
         self._under_way.clear()
+        return number
 
     def back(self) -> None:
         """Put what was taken and did not arrive, or not all of it, back in its place."""
@@ -91,6 +94,12 @@ class Pending:
         """Return for how long the oldest news of objects has waited; 0 for none."""
         first = next((w for w in (*self._under_way, *self._waiting) if w.place is None), None)
         return 0.0 if first is None else max(0.0, now - first.seen_at)
+
+    def unsent(self, now: float) -> tuple[int, float]:
+        """Return how many events are not on the bus, and how long the oldest has waited."""
+        first = next(chain(self._under_way, self._waiting), None)
+        waited_s = 0.0 if first is None else max(0.0, now - first.seen_at)
+        return len(self._under_way) + len(self._waiting), waited_s
 
     def sent_logs(self) -> Mapping[str, str]:
         """Return for each pod the stamp through which its log is on the bus."""

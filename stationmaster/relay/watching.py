@@ -178,6 +178,10 @@ class RunWatcher:
         """Return for how long a watch has been cut; changes may be missing. Takes no lock."""
         return self._sight.blind_s()
 
+    def num_followed(self) -> int:
+        """Return how many pods' logs are followed. Takes no lock."""
+        return len(self._followers)
+
     def start(self) -> None:
         """Start the watches; each runs until the process ends."""
         namespace, job = self._config.namespace, self._config.job

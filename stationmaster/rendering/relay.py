@@ -38,6 +38,10 @@ from stationmaster.rendering.metadata import (
     small_resources,
 )
 
+METRICS_PORT: Final = 9464
+"""Of the figures for Prometheus, in a pod."""
+# By what Prometheus' Helm chart, and the agents of others, find pods; the path is /metrics.
+_SCRAPED: Final = {"prometheus.io/scrape": "true", "prometheus.io/port": str(METRICS_PORT)}
 _KEY: Final = "key"
 _READ: Final = ["get", "list", "watch"]
 
@@ -102,6 +106,7 @@ def render_relay_rights(backend: JobBackend) -> list[KubernetesObject]:
 def _deployment(run_id: RunId, image: str, variables: Mapping[str, str]) -> KubernetesObject:
     """Return one relay: two without a lease would report everything twice, harmless as it is."""
     own_name = {"fieldRef": {"fieldPath": "metadata.name"}}
+    own_address = {"fieldRef": {"fieldPath": "status.podIP"}}
     key = {"secretKeyRef": {"name": relay_name(run_id), "key": _KEY}}
     container = {
         "name": "relay",
@@ -110,13 +115,17 @@ def _deployment(run_id: RunId, image: str, variables: Mapping[str, str]) -> Kube
         "env": [
             *({"name": name, "value": variables[name]} for name in variables),
             {"name": "STATIONMASTER_POD", "valueFrom": own_name},
+            {"name": "STATIONMASTER_POD_IP", "valueFrom": own_address},
             {"name": RELAY_KEY_VARIABLE, "valueFrom": key},
         ],
+        "ports": [{"name": "metrics", "containerPort": METRICS_PORT}],
         "resources": small_resources(),
         "securityContext": {**container_security(), "runAsUser": 65532},
     }
     pod = {"serviceAccountName": RELAY, "containers": [container]}
-    return render_deployment(run_id, "relay", name=relay_name(run_id), pod=pod)
+    deployment = render_deployment(run_id, "relay", name=relay_name(run_id), pod=pod)
+    deployment["spec"]["template"]["metadata"]["annotations"] = _SCRAPED
+    return deployment
 
 
 def _lease(run_id: RunId) -> KubernetesObject:

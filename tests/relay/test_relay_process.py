@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import pytest
 from kubernetes import client
 from kubernetes.utils import create_from_dict
+from prometheus_client.parser import text_string_to_metric_families
 from pydantic import SecretStr
 from recording_bus import RecordingBus
 
@@ -36,7 +40,7 @@ LINES = {
     line.kind: json.loads(line.text())
     for line in (
         StartedLine(total_steps=0, world_size=2),
-        ProgressLine(step=0, total_steps=0, loss_nats=0.0),
+        ProgressLine(step=0, total_steps=0, loss_nats=0.0, tokens_per_s=2000.0),
         FinishedLine(step=0),
     )
 }
@@ -217,9 +221,27 @@ def test_relay_before_type_and_job_exist_tells_the_whole_run(
         )
     )
     assert len({event.event_id for event in events}) == len(events)
+    (url,) = re.findall(r"metrics are served url='(.*?)'", (tmp_path / "relay.log").read_text())
+    eventually(lambda: scrape(url)["relay_events_waiting"] == 0, "all is counted as sent")
+    read = scrape(url)
+    run = [read[f"run_{name}"] for name in ("step", "loss_nats", "tokens_per_second")]
+    assert run == [5, 8.95, 2000]
+    assert (read["relay_leads"], read["relay_pods"]) == (1, 2)
+    assert read["relay_events_sent_total"] >= len(events)
+    assert read["relay_lines_total"] == 7
+    with pytest.raises(HTTPError, match="403"):  # of a page whose name leads to the loopback
+        urlopen(Request(url, headers={"Host": "page.example"}), timeout=60)
     relay.send_signal(signal.SIGTERM)
     assert relay.wait(10) == 0
     assert "everything_sent=True" in (tmp_path / "relay.log").read_text()
+
+
+def scrape(url):
+    with urlopen(url, timeout=60) as answer:
+        families = text_string_to_metric_families(answer.read().decode())
+    samples = [sample for family in families for sample in family.samples]
+    assert {sample.labels["run_id"] for sample in samples} == {"run-a"}
+    return {each.name.removeprefix("stationmaster_"): each.value for each in samples}
 
 
 def leader_of(cluster, run_id):

@@ -92,7 +92,7 @@ def test_relay_that_is_alone_has_its_variables_and_no_toleration_for_training_no
     deployment = relay_of_run(replicas=1)["Deployment"]
 
     pod = deployment["spec"]["template"]["spec"]
-    *values, _own_name, key = pod["containers"][0]["env"]
+    *values, _own_name, _own_address, key = pod["containers"][0]["env"]
     assert {item["name"]: item["value"] for item in values} == VARIABLES
     secret = render_relay_key(RUN_ID, SecretStr("secret"))
     reference = {"name": secret["metadata"]["name"], "key": next(iter(secret["data"]))}
@@ -163,12 +163,20 @@ def test_relay_understands_the_variables_that_its_deployment_sets():
     own_name = {"fieldRef": {"fieldPath": "metadata.name"}}
     assert {"name": "STATIONMASTER_POD", "valueFrom": own_name} in container["env"]
     variables = {item["name"]: item.get("value", "secret") for item in container["env"]}
-    config = RelayConfig.from_variables({**variables, "STATIONMASTER_POD": "pod-1"})
+    own = {"STATIONMASTER_POD": "pod-1", "STATIONMASTER_POD_IP": "10.0.0.7"}
+    config = RelayConfig.from_variables({**variables, **own})
 
     assert (config.run_id, config.job) == (RUN_ID, "job-1")
     assert (config.bus_name, config.region) == ("bus", "us-west-2")
     assert (config.lease, config.pod) == (f"{RUN_ID}-relay", "pod-1")
     assert config.namespace == deployment["metadata"]["namespace"]
+    assert str(config.address) == "10.0.0.7"
+    asked = deployment["spec"]["template"]["metadata"]["annotations"]
+    (port,) = container["ports"]
+    assert asked == {
+        "prometheus.io/scrape": "true",
+        "prometheus.io/port": str(port["containerPort"]),
+    }
 
 
 def test_people_exec_in_the_products_namespace_and_elsewhere_only_read() -> None:
