@@ -108,7 +108,8 @@ class ExistingClusters(Adapter):
             f"EKS cluster {name} has no access entry for {len(missing)} of {len(roles)} roles of "
             f"this deployment; type for role in {' '.join(missing)}; do "
             f"aws eks create-access-entry {about}; aws eks associate-access-policy {about} "
-            f"--policy-arn {admin_policy_arn(missing[0])} --access-scope type=cluster; done"
+            f"--policy-arn {admin_policy_arn(missing[0])} --access-scope type=cluster; done; "
+            "docs/existing-clusters.md has exact rights in place of that policy"
         )
 
     def _has_entry(self, name: str, role_arn: str) -> bool:

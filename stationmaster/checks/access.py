@@ -9,7 +9,7 @@ and an account's are applied anew, for as long as the check may take.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from stationmaster.domain.cluster.spec import ClusterSpec
 from stationmaster.domain.names import cluster_name
@@ -17,6 +17,8 @@ from stationmaster.domain.sizes import counted
 from stationmaster.inspection import Finding, LiveCluster, Verdict
 from stationmaster.kubernetes.rights import (
     EVERYTHING,
+    GRANT,
+    GUESTS,
     Account,
     Right,
     granted_rights,
@@ -27,6 +29,9 @@ from stationmaster.rendering.metadata import namespace
 from stationmaster.rendering.placing import placed
 from stationmaster.rendering.relay import render_relay_rights
 from stationmaster.rendering.saver_job import render_saving_rights
+
+if TYPE_CHECKING:
+    from stationmaster.kubernetes.gateway import KubernetesGateway
 
 NAME: Final = "access"
 
@@ -66,24 +71,36 @@ def look(cluster: LiveCluster) -> Finding:
 def own_fault(cluster: LiveCluster, rights: Sequence[Right] | None = None) -> str:
     """Name the right that the product itself lacks, with what to type; "" where it has all.
 
-    An administrator has everything, which is one question; otherwise each right is asked for, or
-    each of `rights`.
+    These are `rights`, or all that it uses.
     """
     gateway = cluster.kubernetes
-    if gateway.may(EVERYTHING):
-        return ""
     if rights is None:
         rights = needed_rights(gateway.namespace, gateway.backend)
-    missing = [right for right in rights if not gateway.may(right)]
-    if not missing:
+    fault = lacking(gateway, rights)
+    if not fault:
         return ""
-    eks_name = cluster.spec.eks_name or cluster_name(cluster.cluster_id)
+    if eks_name := cluster.spec.eks_name:
+        return (
+            f"{fault}; {GRANT}, and aws eks update-access-entry --cluster-name {eks_name} "
+            f"--principal-arn ROLE --kubernetes-groups {GUESTS}, for each ROLE of the deployment"
+        )
     return (
-        f"the product's role may not {_listed(missing)}; type aws eks associate-access-policy "
-        f"--cluster-name {eks_name} --principal-arn ROLE --policy-arn "
+        f"{fault}; type aws eks associate-access-policy --cluster-name "
+        f"{cluster_name(cluster.cluster_id)} --principal-arn ROLE --policy-arn "
         "arn:aws:eks::aws:cluster-access-policy/AmazonEKSClusterAdminPolicy --access-scope "
         "type=cluster, for each ROLE of the deployment"
     )
+
+
+def lacking(gateway: KubernetesGateway, rights: Sequence[Right]) -> str:
+    """Say which of these rights the product lacks; "" where it has all.
+
+    An administrator has everything, which is one question; otherwise each right is asked for.
+    """
+    if gateway.may(EVERYTHING):
+        return ""
+    missing = [right for right in rights if not gateway.may(right)]
+    return f"the product's role may not {_listed(missing)}" if missing else ""
 
 
 def _denied(account: Account, missing: Sequence[Right]) -> str:

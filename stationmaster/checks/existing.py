@@ -16,7 +16,7 @@ from stationmaster.domain.names import FSX_CSI_ADDON
 from stationmaster.inspection import Finding, LiveCluster, Verdict
 from stationmaster.kubernetes.rights import common_rights, job_rights
 from stationmaster.kubernetes.room import amounts_of, free_amounts, why_not
-from stationmaster.kubernetes.views import NodeView
+from stationmaster.kubernetes.views import DeploymentView, NodeView
 from stationmaster.rendering import pytorch_job, train_job
 from stationmaster.rendering.job_backends import backend_of
 from stationmaster.rendering.shared_volume import CSI_DRIVER
@@ -88,15 +88,15 @@ def _training_operator_fault(cluster: LiveCluster) -> str:
     if not gateway.crd_established(pytorch_job.CUSTOM_TYPE):
         custom_type = pytorch_job.CUSTOM_TYPE
         return f"type {custom_type} of the Training Operator v1 is not there; {_INSTALL}"
-    found = gateway.images("Deployment", of=_OPERATOR)
-    if not found:
+    found = next(iter(gateway.deployments(of=_OPERATOR)), None)
+    if found is None:
         return f"no Deployment runs the Training Operator; {_INSTALL}"
-    where, image = next(iter(found.items()))
-    tag = image.partition("@")[0].rpartition("/")[2].partition(":")[2]
+    tag = found.image.partition("@")[0].rpartition("/")[2].partition(":")[2]
     if not tag.startswith("v1"):
         shown = f"tag {tag}" if tag else "an image without a tag"
+        where = f"{found.namespace}/{found.name}"
         return f"Deployment {where} runs the Training Operator with {shown}, v1 needed; {_INSTALL}"
-    return _unavailable(cluster, where, "the Training Operator")
+    return _unavailable(found, "the Training Operator")
 
 
 def _trainer_fault(cluster: LiveCluster) -> str:
@@ -105,11 +105,10 @@ def _trainer_fault(cluster: LiveCluster) -> str:
         if not gateway.crd_established(custom_type):
             return f"type {custom_type} of {train_job.OPERATOR} is not there; {_INSTALL_TRAINER}"
     for part, name in ((_TRAINER, train_job.OPERATOR), (_JOBSET, "JobSet")):
-        found = gateway.images("Deployment", of=part)
-        if not found:
+        found = next(iter(gateway.deployments(of=part)), None)
+        if found is None:
             return f"no Deployment runs {name}; {_INSTALL_TRAINER}"
-        fault = _unavailable(cluster, next(iter(found)), name)
-        if fault:
+        if fault := _unavailable(found, name):
             return fault
     return ""
 
@@ -120,12 +119,12 @@ _OPERATOR_FAULTS: Final[Mapping[JobKind, Callable[[LiveCluster], str]]] = {
 }
 
 
-def _unavailable(cluster: LiveCluster, where: str, what: str) -> str:
-    namespace, name = where.split("/")
-    if cluster.kubernetes.deployment_ready(name, namespace=namespace):
+def _unavailable(found: DeploymentView, what: str) -> str:
+    if found.is_ready:
         return ""
     return (
-        f"{what} is not available; see kubectl --namespace {namespace} describe deployment {name}"
+        f"{what} is not available; see kubectl --namespace {found.namespace} describe deployment "
+        f"{found.name}"
     )
 
 

@@ -19,6 +19,7 @@ from stationmaster.kubernetes.kinds import describe, path_of, path_of_object
 from stationmaster.kubernetes.rights import Account, Right
 from stationmaster.kubernetes.views import (
     BatchJobView,
+    DeploymentView,
     JobView,
     NodeView,
     PodLoad,
@@ -115,13 +116,7 @@ class KubernetesGateway:
     ) -> bool:
         """Say whether replicas of the newest revision are available: all, or at least so many."""
         item = self._get("apps/v1", "Deployment", namespace=namespace, name=name)
-        if item is None or not _is_observed(item):
-            return False
-        wanted, status = item["spec"].get("replicas", 1), item["status"]
-        if at_least is not None:
-            wanted = min(wanted, at_least)
-        counts = (status.get("updatedReplicas", 0), status.get("availableReplicas", 0))
-        return all(count >= wanted for count in counts)
+        return item is not None and _is_rolled_out(item, at_least)
 
     def daemon_set_ready(self, name: str, *, nodes: int, namespace: str | None = None) -> bool:
         """Say whether its pod is ready on `nodes` nodes or more, and wherever it is meant for."""
@@ -177,18 +172,23 @@ class KubernetesGateway:
         items = self._pages(path_of("v1", "Pod"), {}, what="listing pods of all namespaces")
         return [load for item in items if (load := parse_load(item)) is not None]
 
-    def images(self, kind: str, *, of: str) -> dict[str, str]:
-        """List images that have `of` in their names, by "namespace/name" of what runs them.
+    def deployments(self, *, of: str) -> list[DeploymentView]:
+        """List the Deployments of all namespaces that run an image with `of` in its name.
 
-        `kind` is Deployment or DaemonSet; all namespaces are looked through.
+        Each is seen through the list: reading it alone takes a right in its namespace.
         """
-        items = self._pages(path_of("apps/v1", kind), {}, what=f"listing {kind}s of all namespaces")
-        return {
-            f"{item['metadata']['namespace']}/{item['metadata']['name']}": container["image"]
-            for item in items
+        what = "listing Deployments of all namespaces"
+        return [
+            DeploymentView(
+                namespace=item["metadata"]["namespace"],
+                name=item["metadata"]["name"],
+                image=container["image"],
+                is_ready=_is_rolled_out(item),
+            )
+            for item in self._pages(path_of("apps/v1", "Deployment"), {}, what=what)
             for container in item["spec"]["template"]["spec"].get("containers") or []
             if of in container.get("image", "").partition("@")[0]
-        }
+        ]
 
     def may(self, right: Right, *, account: Account | None = None) -> bool:
         """Say whether who asks, or an account, has a right, by the cluster's own word.
@@ -351,6 +351,17 @@ def _last_line(text: str) -> str:
 
 def _selector(pairs: Mapping[str, str]) -> str:
     return ",".join(f"{key}={value}" for key, value in pairs.items())
+
+
+def _is_rolled_out(item: Mapping[str, Any], at_least: int | None = None) -> bool:
+    """Say whether replicas of a Deployment's newest revision are available."""
+    if not _is_observed(item):
+        return False
+    wanted, status = item["spec"].get("replicas", 1), item["status"]
+    if at_least is not None:
+        wanted = min(wanted, at_least)
+    counts = (status.get("updatedReplicas", 0), status.get("availableReplicas", 0))
+    return all(count >= wanted for count in counts)
 
 
 def _is_observed(item: Mapping[str, Any]) -> bool:

@@ -10,12 +10,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from stationmaster.rendering.job_backends import JobBackend
+from stationmaster.rendering.job_backends import BACKENDS, JobBackend
 
 _MAKE: Final = ("get", "create", "patch", "delete")
 _READ: Final = ("get", "list", "watch")
 _JOBS: Final = (*_MAKE, "list", "watch")
 _RBAC: Final = "rbac.authorization.k8s.io"
+_KUEUE: Final = "kueue.x-k8s.io"
+# How an administrator of a cluster gives all that is listed here to the product's roles.
+GRANT: Final = (
+    "type kubectl apply --server-side --filename manifests/existing-cluster/rights.yaml, in a "
+    "checkout of Stationmaster"
+)
+GUESTS: Final = "stationmaster-guests"
+"""The Kubernetes group that has these rights in an existing cluster."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +129,24 @@ def common_rights(namespace: str) -> list[Right]:
 def job_rights(namespace: str, backend: JobBackend) -> list[Right]:
     """List those on the jobs of a kind."""
     return _rights(dict.fromkeys(backend.TYPES, _JOBS), namespace)
+
+
+def queue_rights(namespace: str) -> list[Right]:
+    """List those that a run with `queue=` takes."""
+    makes = {(_KUEUE, "localqueues"): ("get", "create", "patch"), (_KUEUE, "workloads"): ("list",)}
+    return [*_rights(makes, namespace), Right("get", _KUEUE, "clusterqueues")]
+
+
+def priority_rights() -> list[Right]:
+    """List those that a run with `priority_class=` takes."""
+    return [Right("get", "scheduling.k8s.io", "priorityclasses")]
+
+
+def guest_rights(namespace: str) -> list[Right]:
+    """List every right that any run takes in an existing cluster."""
+    of_jobs = (job_rights(namespace, backend) for backend in BACKENDS.values())
+    of_options = [*queue_rights(namespace), *priority_rights()]
+    return [*common_rights(namespace), *(right for each in of_jobs for right in each), *of_options]
 
 
 def _rights(table: Mapping[tuple[str, str], Sequence[str]], namespace: str) -> list[Right]:

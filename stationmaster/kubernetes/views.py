@@ -127,6 +127,16 @@ class BatchJobView(Frozen):
     """The number of its pods that have failed, also those that are gone with their nodes."""
 
 
+class DeploymentView(Frozen):
+    """A Deployment, by one image that it runs."""
+
+    namespace: str
+    name: str
+    image: str
+    is_ready: bool
+    """Whether all replicas of its newest revision are available."""
+
+
 class WarningView(Frozen):
     """A Kubernetes event of type Warning."""
 

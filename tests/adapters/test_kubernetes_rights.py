@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,15 @@ from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.ids import ClusterId
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.kubernetes.kinds import path_of
-from stationmaster.kubernetes.rights import Account, Right, granted_rights, needed_rights
+from stationmaster.kubernetes.manifests import load_manifests
+from stationmaster.kubernetes.rights import (
+    GUESTS,
+    Account,
+    Right,
+    granted_rights,
+    guest_rights,
+    needed_rights,
+)
 from stationmaster.rendering import pytorch_job
 from stationmaster.rendering.examples import example, saving_example
 from stationmaster.rendering.metadata import namespace
@@ -61,6 +70,21 @@ def test_rights_that_are_handed_on_are_among_them() -> None:
                 for resource in rule["resources"]:
                     for verb in rule["verbs"]:
                         assert Right(verb, group, resource, where) in RIGHTS
+
+
+def test_file_for_administrators_grants_exactly_what_guests_use() -> None:
+    role, binding = load_manifests("existing-cluster")
+
+    granted = [
+        Right(verb, group, resource)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    ]
+    assert {*granted} == {replace(right, namespace="") for right in guest_rights(SPACE)}
+    assert len(granted) == len({*granted}), "each is listed once"
+    assert binding["subjects"][0]["name"] == GUESTS
 
 
 @pytest.mark.parametrize("status", [{"allowed": False, "reason": "no"}, {}])

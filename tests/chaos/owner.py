@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import kubernetes
@@ -69,6 +70,19 @@ class Owner:
     @property
     def kubeconfig(self) -> Any:
         return self.world.mode.cluster.kubeconfig
+
+    def let_in(self, kubeconfig: Path) -> None:
+        """Write a kubeconfig of somebody with the rights of docs/existing-clusters.md, no more."""
+        name, role = "functions", load_manifests("existing-cluster")
+        subject = {"kind": "ServiceAccount", "name": name, "namespace": "default"}
+        account = {
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": {"name": name, "namespace": "default"},
+        }
+        with kubernetes.config.new_client_from_config(str(self.kubeconfig)) as api:
+            KubernetesGateway(api).apply([account, role[0], role[1] | {"subjects": [subject]}])
+        self.world.mode.cluster.write_account_kubeconfig(kubeconfig, "default", name)
 
     def _make_cluster(self) -> None:
         eks, settings = self.world.aws.client("eks"), self.settings

@@ -13,8 +13,9 @@ from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.inspection import LiveCluster, Verdict
 from stationmaster.kubernetes.rights import EVERYTHING, Right, common_rights, job_rights
-from stationmaster.kubernetes.views import NodeView, PodLoad
+from stationmaster.kubernetes.views import DeploymentView, NodeView, PodLoad
 from stationmaster.rendering import pytorch_job
+from stationmaster.rendering.job_backends import backend_of
 
 GIB = 1 << 30
 SMALL = spec_for(get_recipe("tiny-llama"), nodes=2, instance_type="m5.2xlarge").model_copy(
@@ -65,6 +66,7 @@ class Theirs:
     namespace: str = "stationmaster-c-1"
     asked: list[Right] = field(default_factory=list)
     is_administered: bool = False
+    missing: Right | None = None
 
     backend = pytorch_job
 
@@ -75,19 +77,22 @@ class Theirs:
         self.asked.append(right)
         if right == EVERYTHING:
             return self.is_administered
-        return (right.verb, right.resource) not in self.denied
+        return (right.verb, right.resource) not in self.denied and right != self.missing
 
     def crd_established(self, name):
         return name in self.types
 
-    def images(self, kind, *, of):
-        assert kind == "Deployment"
-        found = {**self.operator, **self.trainer}
-        return {where: image for where, image in found.items() if of in image}
-
-    def deployment_ready(self, name, *, namespace):
-        assert f"{namespace}/{name}" in {**self.operator, **self.trainer}
-        return self.available
+    def deployments(self, *, of):
+        return [
+            DeploymentView(
+                namespace=where.split("/")[0],
+                name=where.split("/")[1],
+                image=image,
+                is_ready=self.available,
+            )
+            for where, image in {**self.operator, **self.trainer}.items()
+            if of in image
+        ]
 
     def exists(self, api_version, kind, *, name):
         return (api_version, kind) == ("storage.k8s.io/v1", "CSIDriver") and name in self.drivers
@@ -137,6 +142,18 @@ def test_cluster_that_has_everything_is_good_and_every_right_was_asked_for():
     assert {right.namespace for right in theirs.asked} == {"", "stationmaster-c-1"}
 
 
+@pytest.mark.parametrize("kind", JobKind)
+def test_each_right_that_is_missing_is_named(kind):
+    made = Theirs() if kind is JobKind.PYTORCH_JOB else with_trainer()
+    rights = [*common_rights(made.namespace), *job_rights(made.namespace, backend_of(kind))]
+
+    for right in rights:
+        made.missing = right
+        finding = look(made)
+        assert finding.verdict is Verdict.BAD
+        assert f"the product's role may not {right}; type kubectl apply" in finding.sentence
+
+
 def test_pods_of_the_cluster_itself_do_not_count_as_others():
     mine = load("n-1", namespace="stationmaster-c-1", cpu=7, memory=20 * GIB)
 
@@ -148,7 +165,10 @@ def test_pods_of_the_cluster_itself_do_not_count_as_others():
     [
         (
             {"denied": {("create", "persistentvolumes")}},
-            ["may not create persistentvolumes in the whole cluster; type aws eks associate-"],
+            [
+                "may not create persistentvolumes in the whole cluster; type kubectl apply",
+                "aws eks update-access-entry --cluster-name theirs --principal-arn ROLE",
+            ],
         ),
         (
             {"denied": {("list", "batch"), ("get", "pods/log"), ("delete", "pods")}},

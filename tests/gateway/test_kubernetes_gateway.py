@@ -99,12 +99,13 @@ def test_what_others_hold_and_run_is_seen_in_all_namespaces(
     (load,) = eventually(
         lambda: [each for each in gateway.loads() if each.requests.get("memory") == 1 << 30]
     )
-    (operator,) = gateway.images("Deployment", of="training-operator").items()
+    (operator,) = gateway.deployments(of="training-operator")
 
     assert (load.namespace, float(load.requests["cpu"])) == ("default", 1.5)
     assert load.node in {node.name for node in gateway.nodes()}
-    assert operator[0] == "kubeflow/training-operator"
-    assert operator[1].rpartition(":")[2].startswith("v1")
+    assert (operator.namespace, operator.name) == ("kubeflow", "training-operator")
+    assert operator.is_ready
+    assert operator.image.rpartition(":")[2].startswith("v1")
     assert all(gateway.may(right) for right in needed_rights("stationmaster-c-1", pytorch_job))
 
 

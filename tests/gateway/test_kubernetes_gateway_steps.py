@@ -118,8 +118,8 @@ def test_install_plugin_takes_the_deployments_copies_of_images(cluster: LocalClu
 
     install_plugin(world, RUN_ID, plugin="training-operator")
 
-    [(repository, image)] = world.gateway.images("Deployment", of="training-operator").items()
-    assert image == "ecr/copies:training-operator-v1-93c5489", repository
+    (operator,) = world.gateway.deployments(of="training-operator")
+    assert operator.image == "ecr/copies:training-operator-v1-93c5489"
 
 
 def test_install_plugin_that_never_becomes_ready_times_out_with_what_its_pods_wait_for(

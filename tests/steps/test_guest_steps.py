@@ -5,20 +5,33 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pydantic import SecretStr
 
 from stationmaster.domain.cluster.aggregate import TeardownStatus
-from stationmaster.domain.errors import PermanentError
+from stationmaster.domain.errors import JobNotStarted, PermanentError
 from stationmaster.domain.ids import ClusterId
+from stationmaster.domain.keys.job_options import JobOptions
+from stationmaster.domain.run.aggregate import Run
 from stationmaster.jobs.run_jobs import render_token
+from stationmaster.kubernetes.gateway import KubernetesGateway
+from stationmaster.kubernetes.rights import (
+    EVERYTHING,
+    GRANT,
+    Right,
+    priority_rights,
+    queue_rights,
+)
+from stationmaster.rendering import pytorch_job
+from stationmaster.steps.parts.admission import refuse_missing
 from stationmaster.steps.parts.exit_from_existing import taken_out_when_late
 
 STEPS = Path(__file__).resolve().parents[2] / "stationmaster" / "steps"
 # They make and delete the product's own EKS clusters, and turn to others' before they look.
 OF_OWN_CLUSTERS = {"ensure_cluster", "ensure_node_group", "release_cluster"}
+SPACE = "stationmaster-demo-1a2b3c4d"
 
 
 def test_only_steps_that_make_or_delete_an_eks_cluster_look_for_one_of_the_products_own() -> None:
@@ -56,6 +69,31 @@ def services_of(inside: Inside, *, eks_name: str, teardown: TeardownStatus) -> A
         cluster_states=SimpleNamespace(load=lambda _: cluster),
         kubernetes=lambda _: inside,
     )
+
+
+@pytest.mark.parametrize(
+    ("options", "typed", "right"),
+    [
+        *((JobOptions(queue="night"), "queue=night", right) for right in queue_rights(SPACE)),
+        (JobOptions(priority_class="high"), "priority_class=high", *priority_rights()),
+    ],
+)
+def test_right_that_an_option_takes_and_the_product_lacks_is_named_before_the_job_is_made(
+    options: JobOptions, typed: str, right: Right
+) -> None:
+    gateway = SimpleNamespace(
+        namespace=SPACE, backend=pytorch_job, may=lambda asked: asked not in (right, EVERYTHING)
+    )
+    run = SimpleNamespace(
+        placement=SimpleNamespace(nodes=2),
+        least_nodes=2,
+        request=SimpleNamespace(job_options=options),
+    )
+
+    with pytest.raises(JobNotStarted) as refused:
+        refuse_missing(cast(KubernetesGateway, gateway), cast(Run, run))
+
+    assert str(refused.value) == f"{typed}: the product's role may not {right}; {GRANT}"
 
 
 @pytest.mark.parametrize("breaks", [False, True])

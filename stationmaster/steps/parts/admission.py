@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from stationmaster.checks.access import lacking
 from stationmaster.domain.errors import JobNotStarted
 from stationmaster.domain.keys.job_options import JobOptions
 from stationmaster.domain.names import NAMESPACE
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.kubernetes.gateway import KubernetesGateway
+from stationmaster.kubernetes.rights import GRANT, priority_rights, queue_rights
 from stationmaster.rendering.job_spec import KubernetesObject
 
 _GROUP: Final = "kueue.x-k8s.io"
@@ -27,19 +29,32 @@ def refuse_missing(gateway: KubernetesGateway, run: Run) -> None:
     have.
 
     Raises:
-        JobNotStarted: naming what is missing, and what a person can do.
+        JobNotStarted: naming what is missing, also a right, and what a person can do.
     """
     nodes = run.placement.nodes
     if refusal := gateway.backend.refusal(least=run.least_nodes, most=nodes):
         raise JobNotStarted(refusal)
     options = run.request.job_options
     name = options.priority_class
+    _refuse_without_rights(gateway, options)
     if name and not gateway.exists("scheduling.k8s.io/v1", "PriorityClass", name=name):
         raise JobNotStarted(
             f"priority_class={name}: the cluster has no PriorityClass of that name; see kubectl "
             "get priorityclasses"
         )
     render_queue(gateway, options)
+
+
+def _refuse_without_rights(gateway: KubernetesGateway, options: JobOptions) -> None:
+    asked = {
+        f"queue={options.queue}": queue_rights(gateway.namespace) if options.queue else [],
+        f"priority_class={options.priority_class}": (
+            priority_rights() if options.priority_class else []
+        ),
+    }
+    for typed, rights in asked.items():
+        if rights and (fault := lacking(gateway, rights)):
+            raise JobNotStarted(f"{typed}: {fault}; {GRANT}")
 
 
 def render_queue(gateway: KubernetesGateway, options: JobOptions) -> list[KubernetesObject]:

@@ -17,9 +17,16 @@ SCENARIOS = {each.name: each for each in state_scenarios()}
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def settings() -> dict[str, str]:
+    """What a file's deployment is told beyond the usual."""
+    return {}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory, settings: dict[str, str]) -> Iterator[World]:
     """A local mode in which the runs of a file are played, one after the other."""
-    with open_world(tmp_path_factory.mktemp("workflow"), shortest_wait_s=LOOK_EVERY_S) as made:
+    directory = tmp_path_factory.mktemp("workflow")
+    with open_world(directory, shortest_wait_s=LOOK_EVERY_S, settings=settings) as made:
         assert made.mode.settings is not None
         make_foreign(made.aws, made.mode.settings)
         before = in_account(made.aws)

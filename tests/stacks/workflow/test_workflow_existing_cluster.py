@@ -1,9 +1,12 @@
 """Runs as guests in an EKS cluster that a person made: they come, train, and leave it as it was.
 
 Real are the state machines, the handlers, the account, the cluster, its pods and the relays in it.
+The handlers have no other rights in the cluster than those that its owner is asked for.
 """
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 
@@ -19,9 +22,16 @@ from tests.chaos.world import World, run_id_of
 
 
 @pytest.fixture(scope="module")
-def owner(world: World) -> Owner:
+def settings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The product's functions have a kubeconfig that their owner writes."""
+    return {"kubeconfig": str(tmp_path_factory.mktemp("guest") / "kubeconfig")}
+
+
+@pytest.fixture(scope="module")
+def owner(world: World, settings: dict[str, str]) -> Owner:
     made = Owner(world)
     made.make()
+    made.let_in(Path(settings["kubeconfig"]))
     return made
 
 
