@@ -19,6 +19,7 @@ from stationmaster.domain.errors import UserError
 from stationmaster.domain.rules import ChannelRules
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunRequested
+from stationmaster.domain.run.speeds import usual
 from stationmaster.domain.run.view import ClusterView, RunView
 from stationmaster.services import Services
 
@@ -129,7 +130,10 @@ def _of_run(view: RunView, now: datetime) -> Spent:
     )
     still = 0.0
     if not (view.run.phase.is_terminal or request.cluster_id or request.eks_name):
-        still = max(0.0, reserved_usd(view.run) - usd)
+        kept = reserved_usd(view.run)
+        if view.cluster is not None and request.budget_usd is None:
+            kept += view.cluster.added_usd
+        still = max(0.0, kept - usd)
         if view.cluster is None:  # which then has what keeping it costs
             still += view.run.price_per_hour_usd * request.keep_s / 3600
     return Spent(run_id, *who, usd, still, is_run=True, is_open=view.is_live, recipe=request.recipe)
@@ -158,6 +162,22 @@ def reserved_usd(run: Run | RunRequested) -> float:
     """Return what is kept for a run until it ends: its budget, or else what it should cost."""
     budget = run.request.budget_usd
     return run.estimated_cost_usd if budget is None else budget
+
+
+def usd_of_added(run: Run, usd_per_hour: float) -> float:
+    """Return what nodes that a run gets while it trains cost until its end, at the pace so far.
+
+    That more nodes make it faster is not counted; before there is a pace, its plan says how long it
+    takes. A run with a budget stops at that, whatever it uses.
+    """
+    if run.request.budget_usd is not None:
+        return 0.0
+    step_s, progress = usual(run.speeds.step_times), run.progress
+    if step_s is not None and progress is not None:
+        hours = max(0, progress.total_steps - progress.step) * step_s / 3600
+    else:
+        hours = run.estimated_cost_usd / run.price_per_hour_usd if run.price_per_hour_usd else 0.0
+    return usd_per_hour * hours
 
 
 def price_of(cluster: Cluster) -> float:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from stationmaster.cluster_upkeep import make_change
+from dataclasses import replace
+
+from stationmaster.cluster_upkeep import begin_pass
 from stationmaster.commands.changing import refuse_change, spending_of_change
 from stationmaster.commands.guarding import write_guarded
 from stationmaster.commands.looking import find_run
@@ -17,6 +19,7 @@ from stationmaster.domain.run.view import RunView
 from stationmaster.domain.sizes import counted
 from stationmaster.log_keys import learn
 from stationmaster.services import Services
+from stationmaster.spending import usd_of_added
 
 
 def scale_run(services: Services, label: str, who: Actor, *, nodes: int) -> RunView:
@@ -39,7 +42,7 @@ def scale_run(services: Services, label: str, who: Actor, *, nodes: int) -> RunV
             look = f"/train status {run.run_id}"
             raise NotPossibleNow(f"run {run.run_id} {why}", suggestion=look)
         if nodes > cluster.spec.nodes:
-            cluster = _enlarge(services, cluster, who, nodes)
+            cluster = _enlarge(services, run, cluster, who, nodes)
         limited = LeaseLimited(
             **services.cluster_stamp(cluster.cluster_id, "limited", run.run_id, cluster.version),
             run_id=run.run_id,
@@ -77,13 +80,17 @@ def _why_not(run: Run, cluster: Cluster | None, nodes: int) -> str:
     return f"trains on {has} already" if nodes == lease.nodes == lease.most else ""
 
 
-def _enlarge(services: Services, cluster: Cluster, who: Actor, nodes: int) -> Cluster:
-    """Give the run's own cluster the nodes that it lacks."""
+def _enlarge(services: Services, run: Run, cluster: Cluster, who: Actor, nodes: int) -> Cluster:
+    """Give the run's own cluster the nodes that it lacks, and keep the money for them."""
     change = Change(user_id=who.user_id, nodes=nodes)
     refuse_change(services, cluster, change)
+    spending = spending_of_change(services, cluster, change)
+    usd = usd_of_added(run, spending.usd_per_hour)
     return write_guarded(
         services,
-        spending_of_change(services, cluster, change),
+        replace(spending, usd=usd),
         cluster.cluster_id,
-        lambda also: make_change(services, cluster, change, also=also),
+        lambda also: begin_pass(
+            services, cluster, nodes=nodes, user_id=who.user_id, added_usd=usd, also=also
+        ),
     )

@@ -10,10 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stationmaster.commands.guarding import spending_of_run, write_guarded
+from stationmaster.commands.permitting import Actor
+from stationmaster.commands.scaling import scale_run
+from stationmaster.domain.catalogue.instances import CATALOGUE
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.cluster.shares import shares
 from stationmaster.domain.errors import NotPossibleNow
 from stationmaster.domain.ids import ClusterId, RunId
+from stationmaster.domain.planning.cost import node_group_price
 from stationmaster.domain.reactions.budgets import percent_reached
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.goodput import Cause, goodput
@@ -126,13 +130,74 @@ def test_no_budget_is_passed_by_more_than_one_poll_and_one_checkpoint(
     assert said == sorted(said)
 
 
-def test_month_of_a_run_with_failures_a_budget_and_resizes_adds_up_to_the_cent() -> None:
-    """30 days, a step in two hours, on half of a kept cluster that is resized twice."""
+OWN, WHO = "tiny-llama-11111111", Actor(user_id="U1", channel_id=CHANNEL)
+
+
+def train_own(world: MoneyWorld, **request: object) -> None:
+    """A run on 4 nodes of its own, of a range up to 6; a step takes 2 h, and 100 are left."""
+    world.train(OWN, usd_per_hour=2.0, nodes=6, min_nodes=1, **request)
+    for step in range(1, 13):
+        line = {"seq": step, "step": step, "total_steps": 112, "step_time_s": 7_200.0}
+        world.tell(OWN, ev.ProgressReported, **line, loss_nats=2.0)
+
+
+def expected(world: MoneyWorld) -> float:
+    return sum(
+        each.usd + each.still for each in month_of(world.services, "", channels={CHANNEL}).spent
+    )
+
+
+def added_an_hour(nodes: int) -> float:
+    return node_group_price(CATALOGUE["m5.2xlarge"], nodes=nodes)
+
+
+@pytest.mark.parametrize("comes", [True, False])
+def test_scale_keeps_the_money_of_the_added_nodes_until_they_fail_to_come(comes: bool) -> None:
+    added = 200 * added_an_hour(2)
+    world = MoneyWorld(usd_a_month=0.5 + added + 0.01)
+    train_own(world)
+    before = expected(world)
+
+    scale_run(world.services, OWN, WHO, nodes=6)
+
+    assert expected(world) == pytest.approx(before + added)
+    if not comes:
+        world.tell_cluster(OWN, cl.PassFailed, nodes=4, reason="r")
+    assert expected(world) == pytest.approx(before + added * comes)
+
+
+@pytest.mark.parametrize("budget", [{}, {"budget_usd": 3.0}])
+def test_scale_is_refused_where_the_month_cannot_take_it_unless_a_budget_limits_the_run(
+    budget: dict[str, float],
+) -> None:
+    world = MoneyWorld(usd_a_month=20.0)
+    train_own(world, **budget)
+    before = expected(world)
+
+    if budget:
+        scale_run(world.services, OWN, WHO, nodes=6)
+    else:
+        with pytest.raises(
+            NotPossibleNow, match=r"spends at most \$20.00 a month; .* would add about"
+        ):
+            scale_run(world.services, OWN, WHO, nodes=6)
+
+    cluster = world.services.cluster_states.load(ClusterId(OWN))
+    assert (cluster.spec.nodes, expected(world)) == (6 if budget else 4, before)
+
+
+def test_month_of_runs_with_failures_a_budget_resizes_and_a_scale_adds_up_to_the_cent() -> None:
+    """30 days, a step in two hours, on half of a kept cluster that is resized twice.
+
+    Another one trains beside it, and gets two nodes more.
+    """
     world, name = MoneyWorld(usd_a_month=1e6), "tiny-llama-00000000"
     world.keep("lab", usd_per_hour=32.5, hours=30 * 24)
     world.write(world.requested(name, 1.0, cluster_id=ClusterId("lab"), budget_usd=5_000.0))
     world.tell_cluster("lab", cl.LeaseGranted, run_id=RunId(name), nodes=2)
     world.run_on(name, "lab")
+    train_own(world)
+    times = [world.at]
     step = 0
     for hour in range(2, 30 * 24, 2):
         world.at += timedelta(hours=2)
@@ -148,6 +213,14 @@ def test_month_of_a_run_with_failures_a_budget_and_resizes_adds_up_to_the_cent()
         if hour in (200, 500):
             nodes, price = (6, 47.77) if hour == 200 else (7, 55.51)
             world.resize("lab", nodes=nodes, usd_per_hour=price)
+        if hour == 120:
+            scale_run(world.services, OWN, WHO, nodes=6)
+            world.at += timedelta(minutes=9)
+            world.come(OWN, usd_per_hour=2.93)
+            times.append(world.at)
+        if hour == 240:
+            world.end(OWN)
+            times.append(world.at)
         if hour == 300:
             world.tell(name, ev.BudgetChanged, usd=20_000.0, user_id="U1")
         step += 1
@@ -163,7 +236,11 @@ def test_month_of_a_run_with_failures_a_budget_and_resizes_adds_up_to_the_cent()
     cluster = world.services.cluster_states.load(ClusterId("lab"))
     bill = month_of(world.services, "2026-11", channels={CHANNEL})
     rounded = sum(round(each.usd, 2) for each in bill.spent)
-    assert rounded == pytest.approx(cluster.cost_usd(world.at), abs=0.01)
+    own = world.services.cluster_states.load(ClusterId(OWN)).cost_usd(world.at)
+    assert rounded == pytest.approx(cluster.cost_usd(world.at) + own, abs=0.01)
+    began, grew, ended = times
+    paid = ((grew - began) * 2.0 + (ended - grew) * 2.93).total_seconds() / 3600
+    assert (own, sum(each.still for each in bill.spent)) == (pytest.approx(paid), 0)
     assert world.cost(name) == pytest.approx(shares(cluster, world.at).runs[run.run_id])
     found = goodput(RunView(run, cluster), world.at)
     assert found is not None

@@ -88,6 +88,10 @@ class MoneyWorld:
 
     def resize(self, name: str, *, nodes: int, usd_per_hour: float) -> None:
         self.tell_cluster(name, cl.PassBegan, nodes=nodes)
+        self.come(name, usd_per_hour=usd_per_hour)
+
+    def come(self, name: str, *, usd_per_hour: float) -> None:
+        """The nodes that a cluster is to have come, at this price of all."""
         self.tell_cluster(name, cl.ResourceRequested, **NODES, price_per_hour_usd=usd_per_hour)
         self.tell_cluster(name, cl.ClusterPhaseChanged, phase=ClusterPhase.READY)
 

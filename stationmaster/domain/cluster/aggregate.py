@@ -102,6 +102,8 @@ class Cluster(State):
     """The number of training nodes before the reconciliation in progress, if that changes it."""
     resize_failure: str = ""
     """Why it did not get the size that was last asked for."""
+    added_usd: float = 0.0
+    """What is kept of a month's money for its own run, for nodes that it got since."""
     leases: Annotated[dict[RunId, Lease], Bound(150, released_runs)] = Field(default_factory=dict)
     past_leases: Annotated[list[Lease], Bound(20)] = Field(default_factory=list)
     """Released leases of runs that have leased it again."""

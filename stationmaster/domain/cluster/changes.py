@@ -207,7 +207,7 @@ def _sized(cluster: Cluster, event: ev.SizeEvent) -> dict[str, object]:
         case ev.PassFailed():
             if cluster.resizes_from is None or cluster.is_going_away:
                 raise cluster.cannot("go back to an earlier size")
-            failed = {"resizes_from": None, "resize_failure": event.reason}
+            failed = {"resizes_from": None, "resize_failure": event.reason, "added_usd": 0.0}
             return _next_pass(cluster, event) | failed
         case ev.SizeSettled():
             cluster.refuse_going(f"settle for {event.nodes} nodes")
@@ -232,7 +232,8 @@ def _gone_over(cluster: Cluster, event: ev.PassBegan) -> dict[str, object]:
     is_resized = event.nodes != nodes
     began = _next_pass(cluster, event) | (_made(cluster) if is_resized else {})
     size = {"resizes_from": nodes if is_resized else None, "resize_failure": ""}
-    return began | size | {"is_full": event.is_full}
+    added = {"added_usd": cluster.added_usd + event.added_usd}
+    return began | size | added | {"is_full": event.is_full}
 
 
 def _next_pass(cluster: Cluster, event: ev.PassBegan | ev.PassFailed) -> dict[str, object]:

@@ -204,6 +204,8 @@ class PassBegan(_Event):
     """The person who asked for it; empty where its checks were too old."""
     is_full: bool = False
     """Whether every check runs, also those that a quick validation leaves out."""
+    added_usd: float = 0.0
+    """What its added nodes are expected to cost its own run, beyond that run's plan."""
 
 
 class PassFailed(_Event):
