@@ -168,7 +168,7 @@ class NewsReader:
                 self.unreadable[f"{RUN.key_prefix}#{run_id}"] = str(exc)
                 continue
             cluster = self._cluster(run.cluster_id) if run.cluster_id is not None else None
-            view = RunView(run, cluster)
+            view = RunView(run, cluster, self._services.settings.dashboard_url)
             events = in_time_order(own, _of_its_wait(view, of_its_cluster))
             news.append(News(RunSubject(view), delivery, events))
         return news

@@ -220,6 +220,14 @@ class Settings(Frozen, extra="forbid"):
                 f"setting {name} is {problem['type'].replace('_', ' ')}: {problem['msg']}"
             ) from exc
 
+    @property
+    def dashboard_url(self) -> str:
+        """The address of the deployment's dashboard; "" where the account is emulated."""
+        if self.emulated_speed is not None:
+            return ""
+        console = f"https://{self.region}.console.aws.amazon.com/cloudwatch/home"
+        return f"{console}?region={self.region}#dashboards/dashboard/{self.deployment}"
+
     def image_of(self, framework: Framework) -> str:
         """Return the image for pods of `framework`; "" where the deployment has none."""
         match framework:

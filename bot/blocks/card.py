@@ -7,7 +7,7 @@ Every text of foreign origin is bounded, so that any run fits into Slack's limit
 from __future__ import annotations
 
 import shlex
-from datetime import datetime
+from datetime import UTC, datetime
 
 from bot.actions import ActionId, RunButton
 from bot.blocks import cluster_parts as parts
@@ -118,6 +118,7 @@ def _identity(view: RunView) -> str:
         *([f"by {md.user(run.request.user_id)}"] if run.phase is not RunPhase.REQUESTED else []),
         *filter(None, [approved_by(run.approval)]),
         *_origin(run),
+        *_dashboard(view),
     ]
     return f" {md.DOT} ".join(shown)
 
@@ -136,6 +137,18 @@ def _existing_file_system(view: RunView) -> list[str]:
     if spec is None or not spec.existing_id:
         return []
     return [f"file system {md.code(spec.existing_id, 50)}, not in the price, stays"]
+
+
+def _dashboard(view: RunView) -> list[str]:
+    """Link the deployment's dashboard at the times in which the run trained."""
+    run = view.run
+    if not view.dashboard_url or run.training_started_at is None:
+        return []
+    ended_at = run.job_ended_at or run.ended_at
+    times = [run.training_started_at, *([ended_at] if ended_at else [])]
+    start, *end = [f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%S.000Z}" for at in times]
+    address = f"{view.dashboard_url}?start={start}&end={end[0] if end else 'null'}"
+    return [md.link(address, "dashboard")]
 
 
 def _nodes(view: RunView) -> str:

@@ -43,7 +43,7 @@ def list_runs(services: Services, *, channel_id: str) -> list[RunView]:
 def view_run(services: Services, run: Run) -> RunView:
     """Return the run with the cluster of its newest attempt, if it has come to one."""
     found = services.cluster_states.find(run.cluster_id) if run.cluster_id is not None else None
-    return RunView(run, found)
+    return RunView(run, found, services.settings.dashboard_url)
 
 
 def show_logs(

@@ -48,6 +48,7 @@ from stationmaster.domain.run.pods import Pod
 from stationmaster.domain.run.speeds import Speeds
 from stationmaster.domain.run.staging import Staging
 from stationmaster.domain.run.view import RunView
+from stationmaster.settings import Settings
 from tests.support.factories import make_event, make_request
 
 
@@ -800,3 +801,26 @@ def test_loss_that_is_not_finite_or_that_nobody_prints_is_shown_as_that():
     assert run_card(silent, now=NOW).text.endswith("step 12 of 60")
     assert "Loss" not in seen(run_card(silent, now=NOW))
     assert "loss" not in seen(run_receipt(silent, now=NOW))
+
+
+def test_card_links_the_dashboard_at_the_times_in_which_the_run_trained():
+    settings = Settings(region="us-west-2", table_name="t", bus_name="b")
+    began = {"training_started_at": START.replace(microsecond=7)}
+    page = (
+        "https://us-west-2.console.aws.amazon.com/cloudwatch/home?region=us-west-2"
+        "#dashboards/dashboard/stationmaster?start=2026-01-02T09:00:00.000Z&amp;end="
+    )
+    assert settings.model_copy(update={"emulated_speed": 9.0}).dashboard_url == ""
+    ended = {"job_ended_at": START + timedelta(hours=1)}
+    for view, link in [
+        (running(**began), f"<{page}null|dashboard>"),
+        (
+            saved(RunPhase.SUCCEEDED, **began, **ended),
+            f"<{page}2026-01-02T10:00:00.000Z|dashboard>",
+        ),
+        (running(), ""),
+    ]:
+        text = seen(run_card(replace(view, dashboard_url=settings.dashboard_url), now=NOW))
+        assert link in text
+        assert text.count("|dashboard>") == bool(link)
+    assert "dashboard" not in seen(run_card(running(**began), now=NOW))

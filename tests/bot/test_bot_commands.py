@@ -218,6 +218,7 @@ def test_newest_run_is_shown_and_its_log_as_inert_code(person, story, services, 
     assert story.run_id in status
     # Slack does not say whether it takes the chart of an answer.
     assert "training `" in status
+    assert "|dashboard>" in status
     assert "data_visualization" not in status
     assert story.run_id in seen(person.type("list"))
     assert story.run_id not in seen(person.type("list", channel_id="C0OTHER"))

@@ -66,6 +66,7 @@ def test_skipped_card_is_drawn_with_the_next_batch_of_any_run(tells, services, s
     tells()
 
     assert "step 7 of 60" in slack.of("chat.update")[-1].seen
+    assert "|dashboard>" in slack.of("chat.update")[-1].seen
 
 
 def test_end_is_delivered_after_a_short_429(tells, story, slack, clock):

@@ -23,6 +23,8 @@ class RunView:
 
     run: Run
     cluster: Cluster | None = None
+    dashboard_url: str = ""
+    """The address of the deployment's dashboard; "" for none."""
 
     @property
     def teardown(self) -> TeardownStatus:
