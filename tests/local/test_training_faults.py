@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from stationmaster.domain.detected import Kind
-from stationmaster.domain.progress_lines import PreparingLine, read_line
+from stationmaster.domain.progress_lines import FailedLine, PreparingLine, read_line
 from stationmaster.domain.reactions.run import consequences
 from stationmaster.domain.run.changes import apply
 from stationmaster.domain.run.events import RunPhase
@@ -26,23 +26,24 @@ def test_trainer_has_every_fault_that_is_its_own():
     assert own == training_faults._FAULTS.keys()
 
 
-def test_garbled_data_full_disk_and_idle_gpus_are_detected(tmp_path: Path):
+def printed_with(tmp_path: Path, faults: str) -> tuple[int, list[str]]:
+    """Train with faults; return the exit code and the lines that were printed."""
     environment = {
         **os.environ,
         "PYTHONPATH": f"{ROOT / 'stationmaster' / 'local' / 'pod_python'}{os.pathsep}{ROOT}",
-        "STATIONMASTER_LOCAL_TRAINING_FAULTS": "bad-data disk-fills idle-gpus",
+        "STATIONMASTER_LOCAL_TRAINING_FAULTS": faults,
     }
-    words = ["tiny-llama", "steps=62", "global_batch_size=4", "--output-dir", str(tmp_path)]
-    printed = subprocess.run(
-        [sys.executable, "-m", "training", *words],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
+    words = ["tiny-llama", "steps=62", "checkpoint_every=12", "global_batch_size=4"]
+    command = [sys.executable, "-m", "training", *words, "--output-dir", str(tmp_path)]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    return ended.returncode, ended.stdout.splitlines()
+
+
+def test_garbled_data_slow_checkpoints_full_disk_and_idle_gpus_are_detected(tmp_path: Path):
+    _, printed = printed_with(tmp_path, "bad-data slow-checkpoints disk-fills idle-gpus")
 
     run = make_run(RunPhase.RUNNING)
-    for line in filter(None, map(read_line, printed.splitlines())):
+    for line in filter(None, map(read_line, printed)):
         if isinstance(line, PreparingLine):
             continue
         event = event_of(line, {"event_id": str(line.seq), "run_id": RUN_ID, "at": line.at})
@@ -51,5 +52,14 @@ def test_garbled_data_full_disk_and_idle_gpus_are_detected(tmp_path: Path):
             run = apply(run, each)
 
     steps = {each.kind: each.step for each in run.detections}
-    assert steps.keys() == {Kind.SPIKE, Kind.DISK_FILLS, Kind.GPU_IDLE}
-    assert steps[Kind.SPIKE] == 60
+    assert steps.keys() == {Kind.SPIKE, Kind.CHECKPOINT_SLOW, Kind.DISK_FILLS, Kind.GPU_IDLE}
+    assert (steps[Kind.SPIKE], steps[Kind.CHECKPOINT_SLOW]) == (60, 48)
+
+
+def test_loss_that_is_not_finite_ends_the_trainer_with_what_to_do(tmp_path: Path):
+    code, printed = printed_with(tmp_path, "loss-not-finite")
+
+    (failed,) = [each for each in map(read_line, printed) if isinstance(each, FailedLine)]
+    assert code != 0
+    assert "step 60: loss nan" in failed.reason
+    assert "lower learning_rate=" in failed.reason

@@ -71,6 +71,28 @@ def _compute_slowly(trainer: Any, *, after: int) -> None:
     )
 
 
+def _save_slowly(trainer: Any) -> None:
+    stager = trainer._checkpointer._stager
+    start = stager.start
+
+    def start_slowly(*state: Any, **changing: Any) -> Any:
+        time.sleep(_SLOW_S)
+        return start(*state, **changing)
+
+    stager.start = start_slowly
+
+
+def _lose_loss(trainer: Any) -> None:
+    step = trainer._train_step
+
+    def step_from_nan() -> Any:
+        if trainer._position.step + 1 >= _STEP:
+            trainer._optimizer.param_groups[0]["params"][0].data.mul_(float("nan"))
+        return step()
+
+    trainer._train_step = step_from_nan
+
+
 def _fill_disk(_trainer: Any) -> None:
     shutil: Any = sys.modules["shutil"]
     usage = shutil.disk_usage(".")
@@ -98,6 +120,8 @@ _FAULTS: dict[str, Callable[[Any], None]] = {
     "slow-data": lambda trainer: _change_batches(trainer, _read),
     "slow-rank": lambda trainer: _compute_slowly(trainer, after=0),
     "slows-down": lambda trainer: _compute_slowly(trainer, after=_STEP),
+    "slow-checkpoints": _save_slowly,
+    "loss-not-finite": _lose_loss,
     "disk-fills": _fill_disk,
     "idle-gpus": lambda trainer: setattr(trainer._gpu_use, "take_least", lambda _ranks: 0.2),
     "memory-runs-out": lambda trainer: _once(trainer, lambda: os.kill(os.getpid(), signal.SIGKILL)),

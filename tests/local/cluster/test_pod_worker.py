@@ -9,7 +9,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from stationmaster.local.cluster.labels import JOB_NAME_LABEL
 from stationmaster.local.cluster.node import podworker
+from stationmaster.local.cluster.node.containers import PodContainers
 from stationmaster.local.cluster.node.podworker import PodWorker
 
 POD = {
@@ -66,3 +68,25 @@ def test_pod_that_is_due_while_its_status_is_written_starts_without_another_mess
 
     assert started, "nobody looked at the pod again"
     assert ended.wait(timeout=600)
+
+
+def test_image_that_is_not_there_is_said_as_a_kubelet_says_it(tmp_path: Path) -> None:
+    said: list[str] = []
+    record = lambda _pod, _level, _reason, message, **_: said.append(message)  # noqa: E731
+    recorder = SimpleNamespace(record=record)
+    context: Any = SimpleNamespace(recorder=recorder, faults={"image-not-pulled"})
+    labels = {JOB_NAME_LABEL: "job"}
+    spec = {"containers": [{"name": "pytorch", "image": "registry/trainer:1"}]}
+    pod = {"metadata": {"name": "w-0", "labels": labels}, "spec": spec}
+    containers = PodContainers(context, pod, tmp_path, lambda _: None)
+    (run,) = containers.main
+
+    for reason in ("ErrImagePull", "ImagePullBackOff", "ImagePullBackOff"):
+        assert not containers.start_if_due(run, {})
+        assert run.state["waiting"]["reason"] == reason
+
+    assert "registry/trainer:1: not found" in run.state["waiting"]["message"]
+    assert [message.split(" image ")[0] for message in said] == [
+        "Failed to pull",
+        "Back-off pulling",
+    ]

@@ -14,6 +14,7 @@ from stationmaster.local.cluster import infrastructure
 from stationmaster.local.cluster.api.metadata import timestamp
 from stationmaster.local.cluster.api.resources import Object
 from stationmaster.local.cluster.events import Level
+from stationmaster.local.cluster.labels import training_job_of
 from stationmaster.local.cluster.logs import ContainerLog
 from stationmaster.local.cluster.node import launch, podstatus
 from stationmaster.local.cluster.node.container import (
@@ -88,6 +89,8 @@ class PodContainers:
             run.state = running_since(timestamp())
             self._event(run, "Normal", "Started", f"Started container {run.name}")
             return True
+        if "image-not-pulled" in self._context.faults and training_job_of(self.pod):
+            return self._fail_pull(run, image)
         try:
             command = launch.command_of(self._context, self.pod, run.spec, volumes)
         except launch.CannotRunError as exc:
@@ -104,6 +107,18 @@ class PodContainers:
         self._event(run, "Normal", "Created", f"Created container: {run.name}")
         self._launch(run, command)
         return True
+
+    def _fail_pull(self, run: ContainerRun, image: str) -> bool:
+        """Say in turn what a kubelet says of an image that is not there; False: try again later."""
+        said = f'failed to resolve reference "{image}": {image}: not found'
+        if (run.state.get("waiting") or {}).get("reason") == "ErrImagePull":
+            back_off = f'Back-off pulling image "{image}"'
+            run.state = waiting("ImagePullBackOff", f"{back_off}: ErrImagePull: {said}")
+            self._event(run, "Normal", "BackOff", back_off)
+        elif "ImagePullBackOff" not in str(run.state):
+            run.state = waiting("ErrImagePull", said)
+            self._event(run, "Warning", "Failed", f'Failed to pull image "{image}": {said}')
+        return False
 
     def _launch(self, run: ContainerRun, command: Command) -> None:
         run.previous_log = run.log
