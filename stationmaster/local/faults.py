@@ -169,6 +169,12 @@ _FAULTS: Final = (
         endpoint="cluster",
     ),
     NamedFault(
+        "spot-scarce",
+        "AWS takes a spot node back while a job trains on it, and has no other for a minute",
+        "EKS user guide, Managed node group capacity types",
+        endpoint="cluster",
+    ),
+    NamedFault(
         "pods-never-start",
         "the pods of a training job are not scheduled",
         "Kubernetes documentation, Scheduling: FailedScheduling",

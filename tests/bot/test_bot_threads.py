@@ -23,6 +23,7 @@ from run_blocks import (
     unsaved,
 )
 
+from bot.blocks import mrkdwn as md
 from bot.blocks.card import card_milestone, run_card
 from bot.blocks.cluster_thread import cluster_message
 from bot.blocks.thread import thread_message
@@ -30,6 +31,7 @@ from stationmaster.domain.approvals import Approval, Wish
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.cluster.resources import Resource, ResourceStatus
 from stationmaster.domain.detected import Detection, Kind
+from stationmaster.domain.reactions.run import POLICY
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.results import Recovery
 from stationmaster.domain.run import changes
@@ -512,6 +514,20 @@ def test_pods_that_have_not_joined_are_said_on_card_and_thread_with_what_to_do()
         assert "worker-0 and worker-1 both print what one rank of a run prints" in text
         assert "torchrun SCRIPT ..." in text
     assert card_milestone(view) != card_milestone(running(request=request))
+
+
+def test_wait_for_another_node_is_said_on_card_and_thread_with_its_end_and_its_price():
+    lost = event(ev.NodeLost, node="n-1", reason="it is gone")
+    view = running(price_per_hour_usd=1.5)
+    run = changes.apply(view.run, event(ev.PodChanged, pod="w-1", phase="Running", node="n-1"))
+    run = changes.apply(changes.apply(run, lost), phase(RunPhase.RECOVERING, "r"))
+    view = replace(view, run=run)
+
+    for text in (thread_message([lost], view).text, seen(run_card(view, now=NOW))):
+        assert "another" in text
+        assert f"{md.clock(NOW + POLICY.restart_limit)}, at up to $1.50 an hour" in text
+    ended = replace(view, run=run.model_copy(update={"phase": RunPhase.FAILED}))
+    assert thread_message([lost], ended).text.endswith("is lost: it is gone")
 
 
 def test_network_that_is_not_used_is_said_on_card_and_thread_with_what_to_do():

@@ -5,11 +5,14 @@ from datetime import timedelta
 import pytest
 from histories import after, event, step, take
 
+from stationmaster.domain.reactions.restarts import NextAttempt
 from stationmaster.domain.reactions.run import POLICY, decide
 from stationmaster.domain.reactions.seen import WaitOpen
 from stationmaster.domain.run import events as ev
+from stationmaster.domain.run.attempts import first_assignment, next_assignment
 from stationmaster.domain.run.events import RunPhase
-from tests.support.factories import START, make_run
+from stationmaster.domain.run.stall import waits_until
+from tests.support.factories import RUN_ID, START, make_run
 
 RESTART_LIMIT = POLICY.restart_limit
 MUCH_LATER = START + timedelta(minutes=41, seconds=10)
@@ -86,6 +89,37 @@ def test_pods_that_never_come_back_are_given_up_with_the_lost_node_first():
         "node n-1 is lost: the node was deleted; "
         "pod w-1 is Pending (Unschedulable: 0/2 nodes are available); no step in 41 minutes"
     )
+
+
+def taken_back():
+    """A run whose spot node goes, whose job fails of that, and whose next attempt has no node."""
+    first = first_assignment(RUN_ID, make_run().request)
+    history = running().take(ev.AttemptStarted, 2, **dict(first))
+    history.take(ev.NodeTakenBack, 9, node="n-1")
+    history.take(ev.NodeLost, 10, node="n-1", reason="the node was deleted")
+    history.pod("w-1", "Failed", 11, exit_code=137, node="n-1")
+    history.take(ev.JobConditionChanged, 12, condition="Failed", reason="r", message="m")
+    assert isinstance(decide(history.run, WaitOpen(after(seconds=30)), POLICY)[0], NextAttempt)
+    second = next_assignment(RUN_ID, first, number=2)
+    history.take(ev.AttemptStarted, 60, **dict(second), after="r")
+    return history.pod("w-0", "Running", 61, node="n-0").pod("w-1", "Pending", 61)
+
+
+def test_next_attempt_waits_for_a_node_up_to_the_limit_and_trains_once_one_has_come():
+    run = taken_back().run
+    until = waits_until(run, restart_limit=RESTART_LIMIT)
+    assert until == after(seconds=10) + RESTART_LIMIT
+    assert why_stalled(run, until) is None
+    assert why_stalled(run, until + timedelta(seconds=1)).startswith(
+        "spot node n-1 was taken back by AWS and no other came; pod w-1 is Pending"
+    )
+
+    back = taken_back().pod("w-1", "Running", 1500, node="n-2")
+    back.take(ev.TrainingResumed, 1510, step=1).step(2, 1520)
+
+    assert (back.run.phase, back.run.attempt_number) == (RunPhase.RUNNING, 2)
+    assert waits_until(back.run, restart_limit=RESTART_LIMIT) is None
+    assert why_stalled(back.run, MUCH_LATER + timedelta(days=1)) is None
 
 
 def test_pod_on_a_node_that_stays_lost_is_given_up_with_the_nodes_reason():

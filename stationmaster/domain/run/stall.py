@@ -38,11 +38,23 @@ def why_stalled(run: Run, now: datetime, *, restart_limit: timedelta) -> str | N
         why = f"training did not recover ({run.reason}) although all pods run"
     else:
         return None
-    # Time in a queue does not count, whatever was down before it.
-    waited = now - max(since, run.trainer_seen_at or since, run.admitted_at or since)
+    waited = now - _waits_since(run, since)
     if waited <= limit:
         return None
     return f"{why}; no step in {waited.total_seconds() / 60:.0f} minutes"
+
+
+def waits_until(run: Run, *, restart_limit: timedelta) -> datetime | None:
+    """Return until when the run waits for another node in place of lost ones; None where not."""
+    causes = _what_is_down(run) if run.phase is RunPhase.RECOVERING and run.lost_nodes else []
+    if not causes:
+        return None
+    return _waits_since(run, min(moment for moment, _ in causes)) + restart_limit
+
+
+def _waits_since(run: Run, since: datetime) -> datetime:
+    """Time in a queue does not count, whatever was down before it."""
+    return max(since, run.trainer_seen_at or since, run.admitted_at or since)
 
 
 def _what_is_down(run: Run) -> list[tuple[datetime, str]]:

@@ -7,16 +7,20 @@ from pathlib import Path
 
 import pytest
 
+from stationmaster.local.cluster.controllers import interruptions
 from tests.support.cluster_fixtures import Cluster, eventually, pytorchjob, start_cluster
 
 LABEL = "eks.amazonaws.com/capacityType"
 
 
-@pytest.fixture
-def at_risk(tmp_path: Path) -> Iterator[Cluster]:
+@pytest.fixture(params=["spot-interrupted", "spot-scarce"])
+def at_risk(
+    tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Cluster]:
     """A cluster in which the first spot node that a job runs on is taken back at once."""
     started = start_cluster(tmp_path / "state", spot_trains_first_s=0.0)
-    started.local.faults.add("spot-interrupted")
+    monkeypatch.setitem(interruptions.FAULTS, "spot-scarce", 3.0)
+    started.local.faults.add(request.param)
     started.add_nodes(labels={LABEL: "ON_DEMAND"})
     started.install_operator()
     yield started
@@ -26,6 +30,7 @@ def at_risk(tmp_path: Path) -> Iterator[Cluster]:
 def test_spot_node_is_drained_and_replaced_and_its_pod_starts_again(at_risk: Cluster):
     at_risk.add_nodes(node_group="spot", labels={LABEL: "SPOT"})
     seen: list[tuple[str, bool]] = []
+    waited: set[str] = set()
     body = pytorchjob("taken", workers=0, script="trap '' TERM; sleep 60")
     template = body["spec"]["pytorchReplicaSpecs"]["Master"]["template"]
     template["spec"]["nodeSelector"] = {LABEL: "SPOT"}
@@ -37,6 +42,7 @@ def test_spot_node_is_drained_and_replaced_and_its_pod_starts_again(at_risk: Clu
             seen.extend([now] if now not in seen else [])
         pods = at_risk.core.list_namespaced_pod("default").items
         names = {name for name, _ in seen}
+        waited.update(pod.status.phase for pod in pods if not pod.spec.node_name)
         return len(names) == 2 and any(
             pod.status.phase == "Running" and pod.spec.node_name == seen[-1][0] for pod in pods
         )
@@ -44,6 +50,7 @@ def test_spot_node_is_drained_and_replaced_and_its_pod_starts_again(at_risk: Clu
     eventually(runs_elsewhere, "the pod on another spot node")
 
     (first, _), *_ = seen
+    assert "spot-scarce" not in at_risk.local.faults or waited == {"Pending"}
     assert (first, True) in seen  # its pod had a second to end
     assert seen[-1][0] != first
     assert seen[-1][1] is False

@@ -8,7 +8,7 @@ node group capacity types"; EC2 user guide, "Spot Instance interruption notices"
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from stationmaster.local.cluster.api import resources
 from stationmaster.local.cluster.api.objects import Objects
@@ -18,7 +18,8 @@ from stationmaster.local.cluster.controllers.controller import Controller, Key
 from stationmaster.local.cluster.controllers.nodes import NodeController
 from stationmaster.local.cluster.labels import training_job_of
 
-FAULT = "spot-interrupted"
+# The faults, and how many seconds later the node group brings another node.
+FAULTS = {"spot-interrupted": 0.0, "spot-scarce": 60.0}
 CAPACITY_TYPE_LABEL = "eks.amazonaws.com/capacityType"
 # A job runs for so long before: it takes its first steps meanwhile.
 TRAINS_FIRST_S = 10.0
@@ -46,15 +47,19 @@ class SpotInterruptions(Controller):
         self._trains_first_s = trains_first_s
         self._chosen = ""
         self._noticed_at: float | None = None
+        self._bring: Callable[[], None] | None = None
+        self._brings_at = 0.0
 
     def keys_of(self, change: Change) -> Iterable[Key]:
-        if FAULT not in self._faults or self._chosen or change.resource != resources.PODS.key:
+        if self._faults.isdisjoint(FAULTS) or self._chosen or change.resource != resources.PODS.key:
             return
         if _trains(change.object):
             yield (change.object["spec"]["nodeName"],)
 
     def reconcile(self, key: Key) -> float | None:
         (name,) = key
+        if self._bring is not None:
+            return self._bring_another(self._bring)
         node = self.objects.find(resources.NODES, "", name)
         if node is None or self._chosen not in ("", name) or not _is_spot(node):
             return None
@@ -69,7 +74,16 @@ class SpotInterruptions(Controller):
             self._drain(name)
         if time.monotonic() - self._noticed_at < NOTICE_S and self._pods_on(name):
             return _LOOK_S
-        self._nodes.replace(name)
+        self._bring = self._nodes.take_away(name)
+        self._brings_at = time.monotonic() + max(FAULTS.get(each, 0) for each in self._faults)
+        return self._bring_another(self._bring)
+
+    def _bring_another(self, bring: Callable[[], None]) -> float | None:
+        """Let another node join once there is one; the seconds until then, or None."""
+        if time.monotonic() < self._brings_at:
+            return _LOOK_S
+        self._bring = None
+        bring()
         return None
 
     def _drain(self, name: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import platform
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from stationmaster.local.cluster import infrastructure
@@ -103,14 +104,14 @@ class NodeController(Controller):
         if node is not None:
             self._remove(node)
 
-    def replace(self, name: str) -> None:
-        """Take one node away, and let another one of the same kind join.
+    def take_away(self, name: str) -> Callable[[], None]:
+        """Take one node away; return what lets another one of the same kind join.
 
         Nobody hears of another instance, so it has the id of the one that went.
         """
         node = self.objects.find(resources.NODES, "", name)
         if node is None:
-            return
+            return lambda: None
         with self._lock:
             hardware = dict(self._hardware.get(name, {}))
         labels = dict(node["metadata"]["labels"])
@@ -121,7 +122,11 @@ class NodeController(Controller):
             if not taint["key"].startswith("node.kubernetes.io/")
         ]
         zone = labels["topology.kubernetes.io/zone"]
-        self._create(labels, taints, hardware, zone, _instance_of(node))
+        return partial(self._create, labels, taints, hardware, zone, _instance_of(node))
+
+    def replace(self, name: str) -> None:
+        """Take one node away, and let another one of the same kind join."""
+        self.take_away(name)()
 
     def _of_group(self, node_group: str) -> list[Object]:
         return [
