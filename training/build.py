@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import platform
 import threading
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -18,6 +19,8 @@ from typing import TYPE_CHECKING, Final
 from stationmaster.domain import checkpoints
 from stationmaster.domain.catalogue.models import ImageModel
 from stationmaster.domain.catalogue.recipes import Recipe
+from stationmaster.domain.catalogue.training_config import steps_over
+from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.results import TRAINER_FACTS_FILE, TrainerFacts
 from training.config import TrainerConfig, decisive, fingerprint
 from training.data.image_lists import PreparedImages, prepare_images
@@ -119,6 +122,8 @@ def build_trainer(
     torch.manual_seed(training.seed + ranks.rank)
     task = build_task(config, prepared, ranks)
     check_same_data(task.source.identity, ranks)
+    config = with_known_steps(config, task.source.samples_per_epoch)
+    recipe, training = config.recipe, config.recipe.own_training
     parallel = parallelise(
         task.model,
         task.blocks,
@@ -145,6 +150,31 @@ def build_trainer(
         ),
         watchdog=watchdog,
     )
+
+
+def with_known_steps(config: TrainerConfig, samples: int | None) -> TrainerConfig:
+    """Return the configuration with the steps that its epochs are, of data with so many samples.
+
+    Raises:
+        BadParameter: the data is a stream, or the step to profile comes after the last.
+    """
+    training = config.recipe.own_training
+    if not training.epochs:
+        return config
+    if samples is None:
+        raise BadParameter(
+            f'epochs={training.epochs} needs data whose length is known, and dataset="'
+            f'{training.dataset}" is read as a stream; use steps=, or pack it before'
+        )
+    steps = steps_over(training, samples)
+    if training.profile > steps:
+        raise BadParameter(
+            f"profile={training.profile} is after the last of {steps} steps, which "
+            f"epochs={training.epochs} are; use {steps} or less"
+        )
+    known = {"steps": steps, "warmup_steps": min(training.warmup_steps, steps)}
+    recipe = config.recipe.model_copy(update={"training": training.model_copy(update=known)})
+    return replace(config, recipe=recipe)
 
 
 def _open_checkpoints(

@@ -62,6 +62,11 @@ class BatchSource(Protocol):
     num_micro_batches: int
     """The number in one step, the same on every rank."""
 
+    @property
+    def samples_per_epoch(self) -> int | None:
+        """What all ranks see before a sample comes again; None of a stream."""
+        ...
+
     def micro_batches(self, samples_seen: int) -> Iterator[Batch]:
         """Yield the micro-batches of the step after `samples_seen` samples, on the CPU."""
         ...

@@ -295,6 +295,9 @@ class Trainer:
             grad_accumulation_steps=source.num_micro_batches,
             dataset=self._training.dataset,
         )
+        if (samples := source.samples_per_epoch) is not None:
+            steps = round(samples / self._training.global_batch_size, 4)
+            started = started.model_copy(update={"steps_per_epoch": steps})
         self._progress.emit(started.model_copy(update=dict(source.facts())))
         if self._training.compile:
             self._progress.waits_for("its first step, which compiles the model")

@@ -94,6 +94,8 @@ def _speeds(measured: Measured, study: Study) -> dict[str, str]:
         "samples/s": _figure(measured.samples_per_s, md.count),
         "tokens/s": _figure(measured.tokens_per_s, md.count),
     }
+    if any(each.epoch_s is not None for each in study.runs):
+        rows["time of an epoch"] = _figure(measured.epoch_s, words.short_time)
     if len({each.nodes for each in study.runs}) > 1:
         rows |= {"nodes": str(measured.nodes), "of linear": _figure(of_linear, "{:.0%}".format)}
     rows["cost of a million"] = f"{_figure(measured.usd_per_million, md.money)} ({unit})"

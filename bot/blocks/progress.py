@@ -77,6 +77,8 @@ def _throughput(run: Run) -> str:
         parts.append(f"{md.count(progress.samples_per_s)} samples/s")
     if progress.step_time_s is not None:
         parts.append(f"{progress.step_time_s:.3g} s a step")
+    if (epoch_s := run.epoch_s) is not None:
+        parts.append(f"{words.short_time(epoch_s)} an epoch")
     if progress.mfu is not None:
         parts.append(f"{progress.mfu:.1%} MFU")
     return "\n".join(parts) or "not reported"

@@ -55,6 +55,11 @@ def cost(view: RunView, *, now: datetime) -> str:
     return md.money_escaped(view.cost_usd(now)) + (" emulated" if view.run.emulated_speed else "")
 
 
+def short_time(seconds: float) -> str:
+    """Write a time that may be a part of a second."""
+    return md.duration(seconds) if seconds >= 10 else f"{seconds:.2g} s"
+
+
 def status(run: Run) -> str:
     """Write the run's status in a few words; a requested stop shows before it has happened.
 

@@ -88,6 +88,8 @@ class StartedLine(PrintedLine):
     global_batch_size: Count | None = None
     micro_batch_size: Count | None = None
     grad_accumulation_steps: Count | None = None
+    steps_per_epoch: Figure | None = None
+    """How many steps see each sample once; None of a stream."""
     dataset: str | None = None
 
 

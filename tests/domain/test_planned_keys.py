@@ -41,6 +41,10 @@ OF_THE_OWN_TRAINER = (
         "llama2-7b context_parallel=8 sequence_length=4144 tensor_parallel=4",
         "each split over tensor_parallel=4, and .* by 32; use context_parallel=2 or 4$",
     ),
+    ("tiny-llama epochs=2 steps=9", "epochs= and steps= both say .*; leave one of them out"),
+    ("llama2-7b dataset=c4 epochs=1", "is read as a stream; use steps=, or dataset=packed:c4$"),
+    ("llama2-7b dataset=hub:a/b epochs=1", "or dataset=packed:hub:a/b$"),
+    (f"{MEGATRON} epochs=1", 'has no key "epochs"'),
     # It is the recipe's own key: nobody can leave it out.
     ("llama3.1-70b sequence_length=9", "=9 does not .* 8; use context_parallel=1$"),
     ("llama2-7b context_parallel=2 parallelism=ddp", "use parallelism=full or hybrid"),
@@ -200,6 +204,12 @@ def test_keys_that_cannot_work_are_refused_with_what_can(text: str, said: str) -
             f"{WHOLE} instance=g7e.48xlarge sequence_length=4096",
             "with expert_parallel=4 a step takes",
         ),
+        (
+            "resnet50 dataset=/fsx/imagenet file_system=fs-0123456789abcdef0 epochs=3",
+            "epochs=3 of 1,281,167 images, as ImageNet has, are 3,754 steps; the trainer counts",
+        ),
+        ("resnet50 preset=smoke epochs=2", "epochs=2 of 256 images are "),
+        ("tiny-llama epochs=9", "nobody knows yet how many steps that are, so duration and cost"),
         ("llama3.1-8b nodes=1 precision=float8", "1.28 times as fast as bf16"),
         ("llama3.1-8b nodes=1 precision=float8 compile=false", "add compile=true"),
         ("llama2-7b-finetune", "pods read meta-llama/Llama-2-7b-hf from the Hugging Face hub"),

@@ -27,7 +27,7 @@ from trainer_runs import (
 from stationmaster.domain.errors import BadParameter, TrainingFailed
 from tests.support.patience import PATIENCE_S
 from training.__main__ import main
-from training.build import build_task, prepare_data
+from training.build import build_task, prepare_data, with_known_steps
 from training.config import parse_config
 from training.parallel import joined_ranks
 
@@ -79,6 +79,26 @@ def test_resume_passes_over_a_damaged_checkpoint_and_equals_the_uninterrupted_ru
     written = parse_lines((interrupted.output_dir / "metrics.jsonl").read_text())
     assert list(losses(written)) == [line["step"] for line in of_kind(written, "progress")]
     assert list(losses(written)) == list(range(1, 11))
+
+
+def test_epochs_become_the_steps_that_see_all_samples_and_a_later_start_goes_on(
+    workspace: Workspace,
+) -> None:
+    keys = ("epochs=2", "eval_samples=1", "warmup_steps=9999", "checkpoint_every=1000")
+
+    first = train_here(workspace, *keys)
+    again = train_here(workspace, *keys)
+
+    (started,) = of_kind(first, "started")
+    steps = math.ceil(2 * started["dataset_samples"] / 5)
+    assert (started["total_steps"], first[-1]["step"]) == (steps, steps)
+    assert started["steps_per_epoch"] == started["dataset_samples"] / 5
+    assert [line["step"] for line in of_kind(again, "resumed")] == [steps]
+    config = parse_config(workspace.arguments("epochs=2", "profile=99"), {})
+    with pytest.raises(BadParameter, match=r"profile=99 is after the last of 5 steps, which epoc"):
+        with_known_steps(config, 12)
+    with pytest.raises(BadParameter, match=r"epochs=2 needs data whose length is known"):
+        with_known_steps(config, None)
 
 
 def test_training_on_packed_files_with_a_turned_bit_is_refused(workspace: Workspace) -> None:

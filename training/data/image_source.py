@@ -23,7 +23,7 @@ import numpy.typing as npt
 import torch
 from PIL import Image
 
-from stationmaster.domain.catalogue.training_config import ImageTraining
+from stationmaster.domain.catalogue.training_config import ImageTraining, steps_over
 from stationmaster.domain.errors import BadParameter, PermanentError
 from training.config import TrainerConfig
 from training.data.image_lists import PreparedImages
@@ -90,6 +90,8 @@ class ImageSource:
             )
         )
         self.identity = prepared.train.sha256
+        self.samples_per_epoch = len(prepared.train)
+        self._steps = steps_over(training, len(prepared.train))
         self._train = prepared.train
         self._validation = prepared.validation
         self._training = training
@@ -113,7 +115,7 @@ class ImageSource:
         """
         batch = self._training.global_batch_size
         wanted = [samples_seen + ahead * batch for ahead in range(_AHEAD + 1)]
-        end = self._training.steps * batch
+        end = self._steps * batch
         self._started = {
             start: self._started.get(start) or self._start_step(start)
             for start in wanted

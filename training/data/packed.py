@@ -53,6 +53,7 @@ class CountedSource(ABC):
         self._rank = rank
         self._world_size = world_size
         self.identity = identity
+        self.samples_per_epoch = num_trained
         self.num_micro_batches, self.micro_batch_size = micro_batch_shape(
             -(-training.global_batch_size // world_size),
             micro_batch_size=training.micro_batch_size,

@@ -180,6 +180,7 @@ class StreamingSource:
         rank: int,
         world_size: int,
     ) -> None:
+        self.samples_per_epoch = None
         global_batch_size = training.global_batch_size
         self._document_end = tokenizer.end_id if training.document_mask else None
         self._lanes = num_lanes(global_batch_size)

@@ -14,6 +14,7 @@ from stationmaster.domain.catalogue.recipes import Recipe
 NOT_DECISIVE: Final = frozenset(
     {
         "steps",
+        "epochs",
         "checkpoint_every",
         "log_every",
         "profile",
@@ -39,6 +40,7 @@ run with other values of these finds its checkpoints."""
 MAY_CHANGE: Final = frozenset(
     {
         "steps",
+        "epochs",
         "schedule",
         "learning_rate",
         "min_learning_rate",

@@ -22,8 +22,19 @@ from stationmaster.domain.catalogue.framework_training import (
 from stationmaster.domain.catalogue.hub import is_repository
 from stationmaster.domain.catalogue.models import ImageModel, LanguageModel
 from stationmaster.domain.catalogue.sharing import check_float8, check_sharing
-from stationmaster.domain.catalogue.training_config import ImageTraining, LanguageTraining
-from stationmaster.domain.datasets import FOR_MEGATRON, Dataset, read_dataset
+from stationmaster.domain.catalogue.training_config import (
+    ImageTraining,
+    LanguageTraining,
+    counts_epochs,
+)
+from stationmaster.domain.datasets import (
+    FOR_MEGATRON,
+    HUB_PREFIX,
+    PACKED_PREFIX,
+    STREAM_PREFIX,
+    Dataset,
+    read_dataset,
+)
 from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.frozen import Frozen
 
@@ -151,6 +162,8 @@ class Recipe(Frozen):
             key = str(problem["loc"][0])
             expected = _expectation(problem["type"], problem)
             raise BadParameter(f'{key}="{typed.get(key)}" is not accepted: {expected}') from exc
+        if counts_epochs(training):
+            self._check_epochs(training, typed)
         training = _follow(training, self.training, typed=typed.keys())
         _check_together(training)
         if isinstance(self.model, LanguageModel):
@@ -162,6 +175,21 @@ class Recipe(Frozen):
         if not isinstance(training, FrameworkTraining):
             check_float8(training, self.model, name=self.name)
         return self.model_copy(update={"training": training})
+
+    def _check_epochs(self, training: Training, typed: Collection[str]) -> None:
+        if "steps" in typed:
+            raise BadParameter(
+                "epochs= and steps= both say how long a run trains; leave one of them out"
+            )
+        data, is_local = training.dataset, training.dataset.startswith(STREAM_PREFIX)
+        is_stream = data == "c4" or data.startswith((STREAM_PREFIX, HUB_PREFIX))
+        if self.task == "pretraining" and is_stream:
+            packed = f"dataset={PACKED_PREFIX}{data}"
+            other = "the directory without stream:" if is_local else packed
+            raise BadParameter(
+                f'epochs= needs data whose length is known, and dataset="{data[:80]}" is read as a '
+                f"stream; use steps=, or {other[:80]}"
+            )
 
     def _preset(self, name: str) -> Recipe:
         if name != SMOKE:
@@ -226,7 +254,7 @@ def _follow(
         scale = training.global_batch_size / default.global_batch_size
         follow["learning_rate"] = min(10.0, training.learning_rate * scale)
     learning_rate = follow.get("learning_rate", training.learning_rate)
-    if "warmup_steps" not in typed:
+    if "warmup_steps" not in typed and not counts_epochs(training):
         follow["warmup_steps"] = min(training.warmup_steps, training.steps)
     if "min_learning_rate" not in typed:
         follow["min_learning_rate"] = min(training.min_learning_rate, learning_rate / 10)
@@ -240,7 +268,7 @@ def _check_together(training: Training) -> None:
             f"min_learning_rate={training.min_learning_rate:g} is above "
             f"learning_rate={training.learning_rate:g}; lower it"
         )
-    if training.warmup_steps > training.steps:
+    if training.warmup_steps > training.steps and not counts_epochs(training):
         raise BadParameter(
             f"warmup_steps={training.warmup_steps} is more than steps={training.steps}; "
             f"use {training.steps} or less"
@@ -257,7 +285,7 @@ def _check_together(training: Training) -> None:
 
 
 def _check_own(training: OwnTraining) -> None:
-    if training.profile > training.steps:
+    if training.profile > training.steps and not training.epochs:
         raise BadParameter(
             f"profile={training.profile} is after the last of steps={training.steps}; use "
             f"{training.steps} or less"

@@ -27,6 +27,13 @@ class TrainingConfig(Frozen, extra="forbid", allow_inf_nan=False):
     """The keys of every recipe."""
 
     steps: int = Field(ge=1, le=10_000_000, description="optimizer steps to run")
+    epochs: int = Field(
+        default=0,
+        ge=0,
+        le=100_000,
+        description="passes over the training data, in place of steps: as many steps as see each "
+        "sample so often; 0: steps counts",
+    )
     global_batch_size: int = Field(
         ge=1, le=1_000_000, description="samples a step, over all ranks together"
     )
@@ -98,6 +105,17 @@ class TrainingConfig(Frozen, extra="forbid", allow_inf_nan=False):
         "packed:hub:..., s3://BUCKET/PREFIX, a directory that all nodes see, or stream:DIR; see "
         "docs/training.md",
     )
+
+
+def counts_epochs(training: BaseModel) -> bool:
+    """Say whether its steps follow from the length of its data."""
+    return bool(getattr(training, "epochs", 0))
+
+
+def steps_over(training: TrainingConfig, samples: int) -> int:
+    """Return the steps of a run whose data has so many samples; `steps` where no epochs count."""
+    passes = training.epochs * samples
+    return -(-passes // training.global_batch_size) if training.epochs else training.steps
 
 
 class LanguageTraining(TrainingConfig):

@@ -24,6 +24,7 @@ from stationmaster.domain.keys.names import (
 from stationmaster.domain.keys.questions import Questions
 from stationmaster.domain.keys.registry import NOTED, Options, read_options
 from stationmaster.domain.planning.cost import ON_DEMAND, Shared
+from stationmaster.domain.planning.epochs import with_assumed_steps
 from stationmaster.domain.planning.plan import Plan, plan_of_program, plan_recipe
 
 # Composers turn "..." into curly quotes and -- into dashes; pasting brings no-break spaces.
@@ -93,7 +94,8 @@ def read_start(
 
 def _plan(start: Start, options: Options, listing: Listing | None) -> Plan:
     """Plan what the start would create and cost, by all of its recipe's rules; keys add notes."""
-    recipe, cluster = resume_from.planned(start), kept_cluster.cluster_of(start)
+    counted, note = with_assumed_steps(start.resolved, listing)
+    recipe, cluster = resume_from.planned(start, counted), kept_cluster.cluster_of(start)
     most, least = options.nodes, options.min_nodes
     if cluster is not None:
         # At most its nodes, and its machines.
@@ -115,7 +117,8 @@ def _plan(start: Start, options: Options, listing: Listing | None) -> Plan:
         file_system.refuse_no_room(start, plan)
     plan = plan_of_program(plan) if options.program else plan
     plan = plan_of_guest(plan, options.eks_name) if options.eks_name else plan
-    notes = [note for family in NOTED for note in family.note(start, plan)]
+    notes = [note] if note and not options.program else []
+    notes += [said for family in NOTED for said in family.note(start, plan)]
     return plan.model_copy(update={"warnings": [*notes, *plan.warnings]})
 
 

@@ -127,5 +127,8 @@ def _typed_over(
         kept.pop(FILE_SYSTEM_TYPE.name, None)  # one that exists has a type
     # A mistyped key is corrected later: it must not meet the one that it means.
     meant = {key_meant(key, (*kept, *_STORAGE_KEYS)) for key in typed}
+    for length, other in (("steps", "epochs"), ("epochs", "steps")):
+        if length in meant:
+            kept.pop(other, None)
     kept = {key: value for key, value in kept.items() if key not in meant}
     return kept | dict(typed)

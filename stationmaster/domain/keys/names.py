@@ -63,6 +63,7 @@ CLUSTER_KEYS: Final[Mapping[str, Key]] = {
 # Words of the same meaning as a key, which other tools use.
 KEY_MEANINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "steps": ("max_steps", "num_steps", "iterations", "iters"),
+    "epochs": ("num_epochs", "num_train_epochs", "max_epochs", "n_epochs"),
     "learning_rate": ("lr",),
     "weight_decay": ("wd",),
     "tensor_parallel": ("tp", "tp_size", "tensor_model_parallel_size"),

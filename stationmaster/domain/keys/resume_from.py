@@ -11,6 +11,7 @@ from typing import Final
 
 from stationmaster.domain.catalogue.continuing import MAY_CHANGE, changed_keys, falls_to_its_end
 from stationmaster.domain.catalogue.recipes import FRAMEWORK_NAMES, Recipe
+from stationmaster.domain.catalogue.training_config import counts_epochs
 from stationmaster.domain.errors import BadCommand, BadParameter, NotPossibleNow, PermanentError
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.keys.key import Family, Key, Part, Start, Typed
@@ -167,7 +168,10 @@ def _read_steps(typed: Typed, resumed: SavedRun | None) -> None:
     more = steps.removeprefix("+")
     if not (more.isascii() and more.isdigit()) or len(more) > 9:
         raise BadCommand(f"steps={steps[:40]} is not accepted: expected + and a whole number")
-    typed.overrides["steps"] = str(resumed.resolved.training.steps + int(more))
+    had = resumed.resolved.training.steps
+    if counts_epochs(resumed.resolved.training):
+        had = saved_step(resumed.manifest) or 0
+    typed.overrides["steps"] = str(had + int(more))
 
 
 def _resumed(start: Start) -> SavedRun | None:
@@ -190,12 +194,12 @@ def restored_bytes(start: Start) -> int:
     return sum(file.num_bytes for file in files)
 
 
-def planned(start: Start) -> Recipe:
+def planned(start: Start, recipe: Recipe) -> Recipe:
     """Return the recipe as far as this run trains it, for the plan."""
-    own, recipe = start.part(Option), start.resolved
+    own = start.part(Option)
     changes: dict[str, object] = {}
     if own.resume_from is not None:
-        changes["steps"] = recipe.training.steps - own.resume_from.step
+        changes["steps"] = max(1, recipe.training.steps - own.resume_from.step)
     if own.weights_from is not None:
         changes["weights"] = "random"  # the plan must not look for them on the hub
     return recipe.model_copy(update={"training": recipe.training.model_copy(update=changes)})
@@ -238,7 +242,8 @@ def _refuse_unfit(start: Start, saved: SavedRun) -> None:
             f"does not let change; /train resume {saved.run_id} takes its values (what may change: "
             f"{', '.join(sorted(MAY_CHANGE - {'weights'}))}, and whatever changes no weights)"
         )
-    if point is not None and resolved.training.steps <= point.step:
+    is_counted = counts_epochs(resolved.training)
+    if point is not None and resolved.training.steps <= point.step and not is_counted:
         again = saved.words | {RESUME_FROM.name: saved.run_id, "steps": "+100"}
         raise NotPossibleNow(
             f"run {saved.run_id} has trained {point.step:,} steps already, and "
@@ -267,12 +272,13 @@ def note(start: Start, plan: Plan) -> Iterable[str]:
 
 
 def _resume_notes(saved: SavedRun, step: int, plan: Plan, resolved: Recipe) -> Iterable[str]:
-    total = resolved.training.steps
+    total, is_counted = resolved.training.steps, counts_epochs(resolved.training)
+    end = "the end of its epochs" if is_counted else f"{total:,}"
     what = f"a backup of {saved.run_id}" if is_backup(saved.manifest) else saved.run_id
-    yield f"resumes from {what} at step {step:,}: steps {step + 1:,} to {total:,} are trained"
+    yield f"resumes from {what} at step {step:,}: steps {step + 1:,} to {end} are trained"
     if is_backup(saved.manifest):
         yield "what that run trained after its newest backup is not saved"
-    if falls_to_its_end(resolved) and total != saved.resolved.training.steps:
+    if falls_to_its_end(resolved) and not is_counted and total != saved.resolved.training.steps:
         yield (
             f"schedule={resolved.training.schedule} falls to the last step: at step {step + 1:,} "
             f"the learning rate becomes what a run of {total:,} steps has there, so the result is "

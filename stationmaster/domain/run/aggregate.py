@@ -6,6 +6,7 @@ import hashlib
 import re
 from datetime import datetime
 from enum import StrEnum
+from statistics import median
 from typing import Annotated, Final
 
 from pydantic import Field
@@ -113,6 +114,8 @@ class Run(State):
     preparing: ev.TrainingPreparing | None = None
     """What its trainer waits for, or last did, before a first step."""
     training_started_at: datetime | None = None
+    steps_per_epoch: float | None = None
+    """How many steps see each sample of its data once; None where its trainer does not say."""
     progress: ev.ProgressReported | None = None
     first_loss_nats: float | None = None
     loss_points: Annotated[list[tuple[int, float]], Bound(MAX_LOSS_POINTS)] = Field(
@@ -160,6 +163,13 @@ class Run(State):
     @property
     def id(self) -> str:
         return self.run_id
+
+    @property
+    def epoch_s(self) -> float | None:
+        """How long it trains on each sample once, by its usual step; None where nothing says so."""
+        newest = self.progress.step_time_s if self.progress is not None else None
+        step_s = median(self.speeds.step_times) if self.speeds.step_times else newest
+        return self.steps_per_epoch * step_s if self.steps_per_epoch and step_s else None
 
     @property
     def is_open(self) -> bool:

@@ -210,6 +210,7 @@ def _training_changes(run: Run, event: _TrainingEvent) -> dict[str, object]:
         case ev.TrainingStarted():
             return {
                 "training_started_at": run.training_started_at or event.at,
+                "steps_per_epoch": event.steps_per_epoch or run.steps_per_epoch,
                 "speeds": Speeds(),
                 "failures": still_open(run.failures, trained_at=event.at),
             }

@@ -391,6 +391,8 @@ class TrainingStarted(_Event):
     total_steps: int
     world_size: int = 0
     num_parameters: int = 0
+    steps_per_epoch: float | None = None
+    """How many steps see each sample of the data once; None where nobody knows."""
 
 
 class ProgressReported(_Event):
