@@ -202,7 +202,7 @@ def _notices(view: RunView) -> list[Block]:
         if (until := waits_until(run, restart_limit=POLICY.restart_limit)) is not None:
             price = md.money_escaped(run.price_per_hour_usd)
             notices.append(
-                f"Waits for another node until {md.clock(until)}, at up to {price} an hour; else "
+                f"Waits for another node until {md.when(until)}, at up to {price} an hour; else "
                 "the run ends"
             )
     elif run.phase is RunPhase.SAVING and outcome_of(run) is RunPhase.FAILED:

@@ -128,7 +128,7 @@ def _wait_for_nodes(run: Run) -> str:
         return ""
     price = md.money_escaped(run.price_per_hour_usd)
     return (
-        f". The run waits for another one until {md.clock(until)}, at up to {price} an hour, and "
+        f". The run waits for another one until {md.when(until)}, at up to {price} an hour, and "
         "continues by itself once it is there; else it ends"
     )
 

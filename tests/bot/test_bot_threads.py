@@ -525,7 +525,7 @@ def test_wait_for_another_node_is_said_on_card_and_thread_with_its_end_and_its_p
 
     for text in (thread_message([lost], view).text, seen(run_card(view, now=NOW))):
         assert "another" in text
-        assert f"{md.clock(NOW + POLICY.restart_limit)}, at up to $1.50 an hour" in text
+        assert f"{md.when(NOW + POLICY.restart_limit)}, at up to $1.50 an hour" in text
     ended = replace(view, run=run.model_copy(update={"phase": RunPhase.FAILED}))
     assert thread_message([lost], ended).text.endswith("is lost: it is gone")
 
