@@ -291,8 +291,8 @@ class Kubectl:
         fixed = ["--kubeconfig", str(self.kubeconfig), "--cache-dir", str(self.cache)]
         return [self.path, *fixed, *arguments]
 
-    def __call__(self, *arguments: str, stdin: str = "") -> str:
-        """Standard output; fails the test when kubectl fails."""
+    def __call__(self, *arguments: str, stdin: str = "", fails: bool = False) -> str:
+        """What it prints; fails the test when kubectl fails, or does not where it should."""
         result = subprocess.run(
             self.command(*arguments),
             input=stdin,
@@ -301,5 +301,5 @@ class Kubectl:
             timeout=600,
             check=False,
         )
-        assert result.returncode == 0, f"kubectl {' '.join(arguments)}: {result.stderr}"
-        return result.stdout
+        assert (result.returncode != 0) == fails, f"kubectl {' '.join(arguments)}: {result.stderr}"
+        return result.stdout + (result.stderr if fails else "")

@@ -6,7 +6,7 @@ Used by the tests of what a real API server refuses; each module starts its own 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +28,7 @@ BINDINGS = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 PYTORCHJOBS = "/apis/kubeflow.org/v1/namespaces/default/pytorchjobs"
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 MERGE, STRATEGIC, APPLY = (
     "application/merge-patch+json",
     "application/strategic-merge-patch+json",
@@ -80,10 +81,12 @@ class Asked:
         body: Any = None,
         *,
         content_type: str = "application/json",
+        accept: str = "application/json",
+        headers: Mapping[str, str] | None = None,
         **query: str,
     ) -> Answer:
         api = self.cluster.api
-        headers = {"Accept": "application/json"}
+        headers = {"Accept": accept, **(headers or {})}
         if body is not None:
             headers["Content-Type"] = content_type
         request = api.param_serialize(

@@ -351,13 +351,15 @@ def test_account_may_do_what_its_role_says_and_nothing_else(asked: Asked) -> Non
     log = reader("GET", f"{PODS}/p/log")
     elsewhere = reader("GET", "/api/v1/namespaces/kube-system/pods")
     nodes = reader("GET", "/api/v1/nodes")
+    as_other = reader("GET", PODS, headers={"Impersonate-User": "bob"})
 
     assert (listed.status, named_one.status) == (200, 404)
     assert other.message == (
         f'configmaps "two" is forbidden: {who} get resource "configmaps" in API group "" in the '
         'namespace "default"'
     )
-    assert {answer.status for answer in (other, deleted, log, elsewhere, nodes)} == {403}
+    assert {each.status for each in (other, deleted, log, elsewhere, nodes, as_other)} == {403}
+    assert f'users "bob" is forbidden: {who} impersonate resource "users"' in as_other.message
     assert f'{who} delete resource "pods" in API group ""' in deleted.message
     assert f'{who} get resource "pods/log" in API group ""' in log.message
     assert nodes.message == (

@@ -96,6 +96,23 @@ def test_bound_volume_goes_after_its_claim(asked: Asked) -> None:
     gone(asked, f"{VOLUMES}/bound")
 
 
+def test_volume_that_was_replaced_without_its_claim_is_bound_again_and_goes(asked: Asked) -> None:
+    asked("POST", VOLUMES, volume("again", storageClassName=""))
+    asked("POST", CLAIMS, claim("again", storageClassName="", volumeName="again"))
+
+    def claim_of() -> Any:
+        stored = asked("GET", f"{VOLUMES}/again").body
+        return stored["status"]["phase"] == "Bound" and stored["spec"].get("claimRef")
+
+    first = eventually(claim_of, "a binding")
+    asked("PUT", f"{VOLUMES}/again", volume("again", storageClassName=""))
+    assert eventually(claim_of, "a binding again") == first
+
+    asked("DELETE", f"{VOLUMES}/again")
+    asked("DELETE", f"{CLAIMS}/again")
+    gone(asked, f"{VOLUMES}/again")
+
+
 def test_foreground_owner_waits_for_dependents_that_block_it(asked: Asked) -> None:
     owner = asked("POST", CONFIG_MAPS, {"metadata": {"name": "owner"}})
     asked("POST", CONFIG_MAPS, dependent("blocking", owner, finalizers=[HOLD]))

@@ -82,3 +82,15 @@ def test_kubectl_watch_prints_rows_as_pods_change(cluster: Cluster, kubectl: Kub
 
     assert states[0] == "STATUS"
     assert states[-1] == "Completed"
+
+
+def test_kubectl_creates_what_it_makes_itself_and_asks_what_others_may(kubectl: Kubectl) -> None:
+    kubectl("create", "secret", "generic", "made", "--from-literal=a=b")
+    kubectl("create", "role", "lister", "--verb=list", "--resource=pods")
+    kubectl("create", "rolebinding", "lister", "--role=lister", "--user=alice")
+
+    assert kubectl("get", "secret", "made", "-o", "jsonpath={.type}{.data}") == 'Opaque{"a":"Yg=="}'
+    assert kubectl("auth", "can-i", "list", "pods", "--as", "alice") == "yes\n"
+    assert kubectl("auth", "can-i", "list", "secrets", "--as", "alice", fails=True) == "no\n"
+    refused = kubectl("create", "deployment", "web", "--image=i", fails=True)
+    assert "Deployment is not read as application/vnd.kubernetes.protobuf here" in refused

@@ -15,7 +15,7 @@ from typing import Any
 
 from stationmaster.local.cluster.api import decoding, errors
 from stationmaster.local.cluster.api.list_types import KEY_DEFAULTS
-from stationmaster.local.cluster.api.metadata import clone, timestamp
+from stationmaster.local.cluster.api.metadata import IDENTITY, clone, timestamp
 from stationmaster.local.cluster.api.resources import Object, Resource
 from stationmaster.local.cluster.api.types import Type, declared_type
 
@@ -31,7 +31,7 @@ def apply(
         "apiVersion": resource.api_version,
         "time": timestamp(),
         "fieldsType": "FieldsV1",
-        "fieldsV1": _fields_of(applied, declared),
+        "fieldsV1": _fields_of(_without_identity(applied), declared),
     }
     if current is None:
         return clone(applied), [entry]
@@ -43,6 +43,14 @@ def apply(
         if held["fieldsV1"] == entry["fieldsV1"]:
             entry = held
     return new, [*(each for each in entries if each["manager"] != manager), entry]
+
+
+def _without_identity(applied: Object) -> Object:
+    """Return what an applier owns. Source: apimachinery, util/managedfields, stripmeta.go."""
+    metadata = {name: item for name, item in applied["metadata"].items() if name not in IDENTITY}
+    owned = {name: item for name, item in applied.items() if name not in ("apiVersion", "kind")}
+    del owned["metadata"]
+    return owned | ({"metadata": metadata} if metadata else {})
 
 
 def check_applied(resource: Resource, applied: Object, *, namespace: str) -> None:

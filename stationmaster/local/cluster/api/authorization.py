@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from starlette.datastructures import Headers
+
 from stationmaster.local.cluster.api import errors, resources
 from stationmaster.local.cluster.api.objects import Objects
 from stationmaster.local.cluster.api.resources import RBAC, Object
@@ -64,6 +66,25 @@ class Question:
     def qualified(self) -> str:
         """The resource with its subresource, as rules name it."""
         return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+
+
+def impersonated(headers: Headers) -> tuple[Person, list[Question]] | None:
+    """Return as whom somebody asks, and what they must be allowed for it; None as themselves.
+
+    Source: apiserver, pkg/endpoints/filters/impersonation.
+    """
+    user, groups = headers.get("impersonate-user"), headers.getlist("impersonate-group")
+    if not user:  # kubectl refuses groups alone
+        return None
+    questions = [Question("impersonate", resource="groups", name=group) for group in groups]
+    asked = Question("impersonate", resource="users", name=user)
+    if user.startswith("system:serviceaccount:"):
+        namespace, _, name = user.removeprefix("system:serviceaccount:").partition(":")
+        asked = Question("impersonate", "", "serviceaccounts", "", namespace, name)
+        groups = groups or [*account(namespace, name).groups]
+    if not {"system:authenticated", "system:unauthenticated"} & {*groups}:
+        groups = [*groups, "system:authenticated"]
+    return Person(user, tuple(groups)), [asked, *questions]
 
 
 class Tokens:

@@ -33,6 +33,7 @@ _FITS: dict[Form, Callable[[Any], bool]] = {
     "list": lambda value: isinstance(value, list),
     "string": lambda value: isinstance(value, str),
     "time": lambda value: isinstance(value, str),
+    "micro-time": lambda value: isinstance(value, str),
     "bytes": lambda value: isinstance(value, str),
     "boolean": lambda value: isinstance(value, bool),
     "integer": lambda value: type(value) is int or (type(value) is float and value.is_integer()),
@@ -60,6 +61,9 @@ def decode(
     """
     try:
         decoded, unknown = pruned(resource, obj)
+        version, kind = obj.get("apiVersion"), obj.get("kind")
+        if version not in (None, resource.api_version) or kind not in (None, resource.kind):
+            raise WrongTypeError(f"the body says {version} {kind}")
         found = [f'unknown field "{path}"' for path in unknown]
         if found and validation == "Strict":
             raise WrongTypeError(f"strict decoding error: {', '.join(found)}")
@@ -113,8 +117,8 @@ def _decoded(value: Any, declared: Type, path: str, unknown: list[str]) -> Any:
             raise WrongTypeError(
                 f"quantities must match the regular expression '{QUANTITY.pattern}'"
             )
-        case "time":
-            _check_time(value)
+        case "time" | "micro-time" as form:
+            _check_time(value, form)
         case "bytes":
             _check_base64(value)
     return value
@@ -128,7 +132,7 @@ def _fields(value: Any, declared: Type, path: str, unknown: list[str]) -> dict[s
             unknown.append(where)
         elif item is not None:
             result[name] = _decoded(item, inner, where, unknown)
-        elif inner.form == "time":
+        elif inner.form.endswith("time"):
             result[name] = None
     return result
 
@@ -139,12 +143,17 @@ def _element(value: Any, declared: Type, path: str, unknown: list[str]) -> Any:
     return _decoded(value, declared, path, unknown)
 
 
-def _check_time(text: str) -> None:
+def _check_time(text: str, form: str) -> None:
+    """Source: Go's time.Parse; what of the text does not fit is said for the whole of it."""
+    fraction = ".000000" if form == "micro-time" else ""
     try:
+        if not re.search(r"T..:..:..\.\d{6}\D" if fraction else r"T..:..:..(\.\d+)?\D", text):
+            raise ValueError(text)
         datetime.fromisoformat(text)
     except ValueError as exc:
+        layout = f"2006-01-02T15:04:05{fraction}Z07:00"
         raise WrongTypeError(
-            f'parsing time "{text}" as "2006-01-02T15:04:05Z07:00": cannot parse "{text}" as "2006"'
+            f'parsing time "{text}" as "{layout}": cannot parse "{text}" as "2006"'
         ) from exc
 
 

@@ -37,6 +37,7 @@ _SPECS: dict[str, Object] = {
         "volumeMode": "Filesystem",
     },
     "persistentvolumeclaims": {"volumeMode": "Filesystem"},
+    "nodes": {},
 }
 _COUNTS = (
     "currentNumberScheduled",

@@ -12,7 +12,7 @@ from stationmaster.local.cluster.api import errors
 from stationmaster.local.cluster.api.metadata import timestamp
 from stationmaster.local.cluster.api.resources import Object, Resource
 
-Propagation = Literal["Background", "Foreground", "Orphan"]
+Propagation = Literal["Foreground", "Background", "Orphan"]
 FOREGROUND = "foregroundDeletion"
 # What keeps storage in use. Source: the admission plugin StorageObjectInUseProtection.
 PROTECTION = {

@@ -13,7 +13,7 @@ from stationmaster.local.cluster.api import errors
 from stationmaster.local.cluster.api.resources import Object, Resource
 
 _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
-_IDENTITY = (
+IDENTITY = (
     "uid",
     "creationTimestamp",
     "deletionTimestamp",
@@ -47,11 +47,6 @@ def check_identity(resource: Resource, new: Object, namespace: str) -> None:
     """Fill in type and namespace, and refuse those of another request."""
     new.setdefault("apiVersion", resource.api_version)
     new.setdefault("kind", resource.kind)
-    if new["kind"] != resource.kind or new["apiVersion"] != resource.api_version:
-        raise errors.bad_request(
-            f"{resource.kind} in version {resource.version!r} cannot be handled as a "
-            f"{resource.kind}: the body says {new['apiVersion']} {new['kind']}"
-        )
     metadata = new["metadata"]
     if not resource.namespaced:
         metadata.pop("namespace", None)
@@ -73,7 +68,7 @@ def merged(resource: Resource, current: Object, new: Object, subresource: str) -
     new.setdefault("apiVersion", current["apiVersion"])
     new.setdefault("kind", current["kind"])
     held = current["metadata"]
-    for name in _IDENTITY:
+    for name in IDENTITY:
         if name in held:
             new["metadata"][name] = clone(held[name])
         else:

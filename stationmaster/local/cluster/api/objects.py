@@ -138,13 +138,7 @@ class Objects:
         with self.store.lock:
             current = self.get(resource, metadata.get("namespace", ""), metadata["name"])
             held = current["metadata"]
-            wanted = metadata.get("resourceVersion")
-            if wanted and wanted != held["resourceVersion"]:
-                raise errors.stale_version(resource.key, metadata["name"])
-            if metadata.get("uid") and metadata["uid"] != held["uid"]:
-                raise errors.wrong_uid(
-                    resource.key, metadata["name"], wanted=metadata["uid"], held=held["uid"]
-                )
+            _check_preconditions(resource, held, metadata)
             new = merged(resource, current, clone(obj), subresource)
             new = self._conform(resource, new)
             if not subresource:
@@ -185,7 +179,7 @@ class Objects:
         *,
         grace_s: int | None = None,
         propagation: Propagation = "Background",
-        uid: str = "",
+        preconditions: Mapping[str, str] | None = None,
         dry_run: bool = False,
     ) -> tuple[Object, bool]:
         """Delete, or begin to: (last state, whether the object is gone).
@@ -195,9 +189,7 @@ class Objects:
         """
         with self.store.lock:
             current = self.get(resource, namespace, name)
-            held = current["metadata"]["uid"]
-            if uid and uid != held:
-                raise errors.wrong_uid(resource.key, name, wanted=uid, held=held)
+            _check_preconditions(resource, current["metadata"], preconditions or {})
             if dry_run:
                 return current, True
             if propagation == "Orphan":
@@ -310,6 +302,14 @@ class Objects:
                 kept = [owner for owner in owners if owner["uid"] != uid]
                 freed["metadata"]["ownerReferences"] = kept
                 self.store.put(key, freed)
+
+
+def _check_preconditions(resource: Resource, held: Object, wanted: Mapping[str, str]) -> None:
+    """Refuse to change another object, or another state of it, than the client has seen."""
+    if wanted.get("resourceVersion") not in (None, "", held["resourceVersion"]):
+        raise errors.stale_version(resource.key, held["name"])
+    if wanted.get("uid") not in (None, "", held["uid"]):
+        raise errors.wrong_uid(resource.key, held["name"], wanted=wanted["uid"], held=held["uid"])
 
 
 def _without_status(obj: Object) -> str:

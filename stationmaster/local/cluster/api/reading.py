@@ -55,7 +55,7 @@ class Reader:
         with self._objects.store.lock:
             items = self._objects.list(resource, target.namespace)
             version = self._objects.store.version
-        selector = requests.selector_of(query)
+        selector = requests.selector_of(query, resource)
         if selector is not None:
             items = [item for item in items if selector(item)]
         limit = requests.number(query, "limit")
@@ -86,11 +86,9 @@ class Reader:
         asked = watch.WatchRequest(
             resource=resource.key,
             namespace=target.namespace,
-            selector=requests.selector_of(query),
+            selector=requests.selector_of(query, resource),
             since=since,
             timeout_s=None if timeout is None else float(timeout),
-            bookmarks=requests.flag(query, "allowWatchBookmarks"),
-            kind=(resource.api_version, resource.kind),
         )
         return StreamingResponse(
             self._watch_lines(request, target, asked), media_type="application/json"
@@ -100,7 +98,7 @@ class Reader:
         self, request: Request, target: Target, asked: watch.WatchRequest
     ) -> AsyncIterator[bytes]:
         async for kind, obj in watch.stream(self._objects.store, asked, self._closing):
-            seen = obj if kind in ("ERROR", "BOOKMARK") else shown(request, target, obj)
+            seen = obj if kind == "ERROR" else shown(request, target, obj)
             yield json.dumps({"type": kind, "object": seen}).encode() + b"\n"
 
     def log(self, request: Request, target: Target) -> Response:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+import typing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -15,7 +16,8 @@ import yaml
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
 
-from stationmaster.local.cluster.api import decoding, errors
+from stationmaster.local.cluster.api import decoding, errors, protobuf
+from stationmaster.local.cluster.api.deletion import Propagation
 from stationmaster.local.cluster.api.resources import Catalog, Object, Resource
 from stationmaster.local.cluster.api.selectors import (
     Predicate,
@@ -51,8 +53,10 @@ def target_of(catalog: Catalog, group: str, version: str, rest: list[str]) -> Ta
     resource = catalog.find(group, version, rest[0])
     if resource is None or len(rest) > 3:
         raise errors.no_such_route()
-    name = rest[1] if len(rest) > 1 else ""
-    return Target(resource, namespace, name, rest[2] if len(rest) > 2 else "")
+    name, subresource = (*rest[1:], "", "")[:2]
+    if subresource == "status" and not resource.has_status:
+        raise errors.no_such_route()
+    return Target(resource, namespace, name, subresource)
 
 
 def flag(query: QueryParams, name: str) -> bool:
@@ -69,11 +73,11 @@ def number(query: QueryParams, name: str) -> int | None:
         raise errors.bad_request(f'query parameter {name}="{text}" is not a number') from exc
 
 
-def selector_of(query: QueryParams) -> Predicate | None:
+def selector_of(query: QueryParams, resource: Resource) -> Predicate | None:
     labels, fields = query.get("labelSelector"), query.get("fieldSelector")
     return both(
         parse_label_selector(labels) if labels else None,
-        parse_field_selector(fields) if fields else None,
+        parse_field_selector(fields, resource.key) if fields else None,
     )
 
 
@@ -98,15 +102,13 @@ def wants_table(request: Request) -> bool:
 
 
 async def body_of(request: Request) -> Any:
-    """Return the decoded body, None when empty. JSON and YAML are understood, protobuf is not."""
+    """Return the decoded body, None when empty."""
     raw = await request.body()
     if not raw:
         return None
     content_type = request.headers.get("content-type", "application/json")
-    if "protobuf" in content_type:
-        raise errors.unsupported_media_type(
-            f"the body of the request is {content_type}; this server reads JSON and YAML only"
-        )
+    if content_type == protobuf.MEDIA_TYPE:
+        return protobuf.decode(raw)
     try:
         return _read(raw, is_yaml="yaml" in content_type)
     except (ValueError, yaml.YAMLError) as exc:
@@ -153,6 +155,11 @@ async def delete_options(request: Request) -> dict[str, Any]:
         options.update({name: value for name, value in body.items() if value is not None})
     if query.get("dryRun"):
         options["dryRun"] = [query["dryRun"]]
+    policy, offered = options.get("propagationPolicy"), typing.get_args(Propagation)
+    if policy is not None and policy not in offered:
+        listed = ", ".join(json.dumps(each) for each in (*offered, "nil"))
+        cause = f"Unsupported value: {json.dumps(policy)}: supported values: {listed}"
+        raise errors.invalid("DeleteOptions", "meta.k8s.io", "", [("propagationPolicy", cause)])
     return options
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
@@ -21,6 +22,7 @@ from stationmaster.local.cluster.api.authorization import (
     Person,
     Question,
     Tokens,
+    impersonated,
 )
 from stationmaster.local.cluster.api.errors import ApiError
 from stationmaster.local.cluster.api.object_patches import APPLY_PATCH
@@ -69,7 +71,7 @@ class Api:
         parts = [part for part in request.path_params["path"].split("/") if part]
         person = ADMINISTRATOR
         if parts and parts[0] not in _OPEN_PATHS:
-            person = self._tokens.person(request.headers.get("authorization"))
+            person = self._person(request.headers)
         catalog = self._catalog
         match parts:
             case ["version"]:
@@ -100,6 +102,14 @@ class Api:
                 return await self._authorized(request, target, person)
             case _:
                 raise errors.no_such_route()
+
+    def _person(self, headers: Headers) -> Person:
+        """Return who asks, or as whom where they may: `kubectl --as`."""
+        sender = self._tokens.person(headers.get("authorization"))
+        person, questions = impersonated(headers) or (sender, [])
+        for question in questions:
+            self._authorizer.require(sender, question)
+        return person
 
     async def _review(self, request: Request, plural: str, person: Person) -> Response:
         """Access reviews, answered from the rules that hold for requests."""
@@ -149,9 +159,6 @@ class Api:
                 return await self._writer.delete(request, target)
             case ("GET", True, "log") if target.resource.key == "pods":
                 return self._reader.log(request, target)
-            case (_, _, "exec" | "attach" | "portforward" | "proxy"):
-                message = f"{target.subresource} is not offered by the local cluster"
-                raise ApiError(501, "NotImplemented", message)
             case _:
                 raise errors.method_not_allowed(
                     f"the server does not allow {request.method} on {target.resource.key}"

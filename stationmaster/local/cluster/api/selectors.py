@@ -14,22 +14,22 @@ from stationmaster.local.cluster.api.resources import Object
 
 Predicate = Callable[[Object], bool]
 
-_SET_TERM = re.compile(r"^\s*(\S+)\s+(in|notin)\s+\(([^)]*)\)\s*$")
-_COMPARED = re.compile(r"^([^!=\s]+)\s*(!=|==?)\s*(.*)$")
+_NAME = r"[A-Za-z0-9](?:[-\w.]*[A-Za-z0-9])?"
+_LIST = rf"(?:{_NAME})?\s*(?:,\s*(?:{_NAME})?\s*)*"
+_TERM = re.compile(
+    rf"(!)?\s*((?:[-a-z0-9.]+/)?{_NAME})"
+    rf"(?:\s+(in|notin)\s*\(\s*({_LIST})\)|\s*(!=|==?)\s*({_NAME})?)?",
+    re.ASCII,
+)
 _SPLIT = re.compile(r",(?![^(]*\))")
 
-_FIELDS = {
-    "metadata.name",
-    "metadata.namespace",
-    "spec.nodeName",
-    "status.phase",
-    "involvedObject.kind",
-    "involvedObject.namespace",
-    "involvedObject.name",
-    "involvedObject.uid",
-    "involvedObject.fieldPath",
-    "reason",
-    "type",
+# What a field selector may name besides names. Source: kubernetes, pkg/apis/core/v1/conversion.go.
+_INVOLVED = [f"involvedObject.{name}" for name in ("kind", "namespace", "name", "uid", "fieldPath")]
+_FIELDS: dict[str, list[str]] = {
+    "pods": ["spec.nodeName", "spec.restartPolicy", "spec.serviceAccountName", "status.phase"],
+    "namespaces": ["status.phase"],
+    "secrets": ["type"],
+    "events": [*_INVOLVED, "reason", "type"],
 }
 
 
@@ -81,7 +81,7 @@ def match_selector(labels: Mapping[str, str] | None, selector: Mapping[str, Any]
 
 def parse_label_selector(text: str) -> Predicate:
     """Read `a=b,c!=d,e in (x,y),f,!g` as a predicate on objects."""
-    terms = [_expression(term.strip()) for term in _SPLIT.split(text) if term.strip()]
+    terms = [_expression(term.strip()) for term in _SPLIT.split(text)] if text.strip() else []
 
     def matches(obj: Object) -> bool:
         labels = obj["metadata"].get("labels") or {}
@@ -91,27 +91,36 @@ def parse_label_selector(text: str) -> Predicate:
 
 
 def _expression(term: str) -> dict[str, Any]:
-    """Return a term as an entry of `matchExpressions`."""
-    if in_set := _SET_TERM.match(term):
-        key, operator, listed = in_set.groups()
-        values = [value.strip() for value in listed.split(",")]
-        return {"key": key, "operator": "In" if operator == "in" else "NotIn", "values": values}
-    if compared := _COMPARED.match(term):
-        key, sign, value = compared.groups()
-        return {"key": key, "operator": "NotIn" if sign == "!=" else "In", "values": [value]}
-    name = term.removeprefix("!")
-    return {"key": name, "operator": "Exists" if name == term else "DoesNotExist"}
+    """Return a term as an entry of `matchExpressions`.
+
+    Raises:
+        ApiError: 400. Source: apimachinery, pkg/labels/selector.go.
+    """
+    read = _TERM.fullmatch(term)
+    if read is None or (read[1] and (read[3] or read[5])):
+        expected = "!, identifier, or 'end of string'"
+        raise errors.bad_request(
+            f"unable to parse requirement: found '{term}', expected: {expected}"
+        )
+    _, key, in_set, listed, sign, value = read.groups(default="")
+    values = [each.strip() for each in (listed or value).split(",")]
+    if in_set or sign:
+        operator = "NotIn" if in_set == "notin" or sign == "!=" else "In"
+        return {"key": key, "operator": operator, "values": values}
+    return {"key": key, "operator": "DoesNotExist" if read[1] else "Exists"}
 
 
-def parse_field_selector(text: str) -> Predicate:
-    """Read `metadata.name=x,status.phase!=Running` as a predicate on objects."""
+def parse_field_selector(text: str, resource: str) -> Predicate:
+    """Read `metadata.name=x,status.phase!=Running` as a predicate on objects of a type."""
     terms = []
     for term in filter(None, text.split(",")):
         negated = "!=" in term
-        path, _, value = term.partition("!=" if negated else "=")
-        path, value = path.strip(), value.lstrip("=").strip()
-        if path not in _FIELDS:
-            raise errors.bad_request(f'field label not supported: "{path}"')
+        path, sign, value = term.partition("!=" if negated else "=")
+        value = value.removeprefix("=")
+        if not sign:
+            raise errors.bad_request(f"invalid selector: '{text}'; can't understand '{term}'")
+        if path not in ("metadata.name", "metadata.namespace", *_FIELDS.get(resource, ())):
+            raise errors.bad_request(f"field label not supported: {path}")
         terms.append((path, value, negated))
 
     def matches(obj: Object) -> bool:

@@ -54,12 +54,12 @@ def _row_object(obj: Object, include: str) -> Object | None:
     }
 
 
-def age(since: str | None) -> str:
-    """Return a duration as kubectl writes it: 42s, 3m5s, 2h11m, 5d."""
+def age(since: str | None, until: str | None = None) -> str:
+    """Return a duration, until now by default, as kubectl writes it: 42s, 3m5s, 2h11m, 5d."""
     if not since:
         return "<unknown>"
-    moment = datetime.fromisoformat(since)
-    seconds = max(0, int((datetime.now(UTC) - moment).total_seconds()))
+    end = datetime.fromisoformat(until) if until else datetime.now(UTC)
+    seconds = max(0, int((end - datetime.fromisoformat(since)).total_seconds()))
     minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
     if seconds < 120:
         return f"{seconds}s"
@@ -90,18 +90,25 @@ def _since(path: str) -> Cell:
 
 def _columns(resource: Resource) -> dict[str, Cell]:
     """Return the cells by their column's head; one with + is for `-o wide`."""
-    if resource.key == "events":
-        return _TABLES["events"]
-    if resource.key in _TABLES:
-        return {**_NAME, **_TABLES[resource.key]}
-    if resource.printer_columns:
-        return _NAME | {
-            str(each["name"]): _since(each["jsonPath"])
+    shown = _TABLES.get(resource.key)
+    if shown is None and resource.printer_columns:
+        return {"Name": _at("metadata.name")} | {
+            ("+" if each.get("priority") else "") + str(each["name"]): _since(each["jsonPath"])
             if each.get("type") == "date"
             else _at(each["jsonPath"], "")
             for each in resource.printer_columns
         }
-    return _NAME | _AGE
+    columns = (shown or "Age").split(", ")
+    if resource.key != "events":
+        columns.insert(0, "Name=metadata.name")
+    return dict(_column(each) for each in columns)
+
+
+def _column(text: str) -> tuple[str, Cell]:
+    """Read `HEAD=PATH|DEFAULT`, or `HEAD=CELL` where the name of a cell differs from its head."""
+    head, _, source = text.partition("=")
+    path, bar, default = source.partition("|")
+    return head, _CELLS.get(path or head) or _at(path, default if bar else _NONE)
 
 
 def _pod_status(pod: Object) -> str:
@@ -165,6 +172,22 @@ def _job_status(obj: Object) -> str:
     return next((name for name in ("Complete", "Failed", "Suspended") if name in ends), "Running")
 
 
+def _job_duration(obj: Object) -> str:
+    start = value_at(obj, "status.startTime")
+    return age(start, value_at(obj, "status.completionTime")) if start else ""
+
+
+def _each(path: str, form: str) -> Cell:
+    """Return the cell of a list, or of labels as a selector has them."""
+
+    def cell(obj: Object) -> str:
+        found = value_at(obj, path) or []
+        pairs = sorted(found.items()) if isinstance(found, dict) else found
+        return ",".join(form.format(each) for each in pairs) or _NONE
+
+    return cell
+
+
 def _event_object(obj: Object) -> str:
     involved = obj.get("involvedObject") or {}
     return f"{involved.get('kind', '').lower()}/{involved.get('name', '')}"
@@ -182,58 +205,55 @@ def _storage_status(obj: Object) -> str:
     return "Terminating" if going else str(value_at(obj, "status.phase"))
 
 
-_NAME: dict[str, Cell] = {"Name": _at("metadata.name")}
-_AGE: dict[str, Cell] = {"Age": _since("metadata.creationTimestamp")}
-_TABLES: dict[str, dict[str, Cell]] = {
-    "pods": {
-        "Ready": _pod_ready,
-        "Status": _pod_status,
-        "Restarts": _pod_restarts,
-        **_AGE,
-        "+IP": _at("status.podIP"),
-        "+Node": _at("spec.nodeName"),
-    },
-    "nodes": {
-        "Status": _node_status,
-        "Roles": lambda _: _NONE,
-        **_AGE,
-        "Version": _at("status.nodeInfo.kubeletVersion"),
-    },
-    "deployments.apps": {
-        "Ready": _deployment_ready,
-        "Up-to-date": _at("status.updatedReplicas", "0"),
-        "Available": _at("status.availableReplicas", "0"),
-        **_AGE,
-    },
-    "daemonsets.apps": {
-        "Desired": _at("status.desiredNumberScheduled", "0"),
-        "Current": _at("status.currentNumberScheduled", "0"),
-        "Ready": _at("status.numberReady", "0"),
-        "Up-to-date": _at("status.updatedNumberScheduled", "0"),
-        "Available": _at("status.numberAvailable", "0"),
-        **_AGE,
-    },
-    "jobs.batch": {
-        "Status": _job_status,
-        "Completions": lambda obj: (
-            f"{value_at(obj, 'status.succeeded') or 0}/{obj['spec'].get('completions', 1)}"
-        ),
-        **_AGE,
-    },
-    "events": {
-        "Last Seen": lambda obj: age(obj.get("lastTimestamp") or obj.get("eventTime")),
-        "Type": _at("type"),
-        "Reason": _at("reason"),
-        "Object": _event_object,
-        "Message": lambda obj: obj.get("message", "").strip(),
-    },
-    "namespaces": {"Status": _at("status.phase"), **_AGE},
-    "persistentvolumeclaims": {
-        "Status": _storage_status,
-        "Volume": _at("spec.volumeName", ""),
-        "Capacity": _at("status.capacity.storage", ""),
-        "Access Modes": _modes,
-        "StorageClass": _at("spec.storageClassName", ""),
-        **_AGE,
-    },
+_CELLS: dict[str, Cell] = {
+    "Age": _since("metadata.creationTimestamp"),
+    "Ready": _pod_ready,
+    "pod": _pod_status,
+    "Restarts": _pod_restarts,
+    "node": _node_status,
+    "none": lambda _: _NONE,
+    "deployment": _deployment_ready,
+    "job": _job_status,
+    "Completions": lambda obj: (
+        f"{value_at(obj, 'status.succeeded') or 0}/{obj['spec'].get('completions', 1)}"
+    ),
+    "Duration": _job_duration,
+    "Last Seen": lambda obj: age(obj.get("lastTimestamp") or obj.get("eventTime")),
+    "+First Seen": lambda obj: age(obj.get("firstTimestamp") or obj.get("eventTime")),
+    "Object": _event_object,
+    "Message": lambda obj: obj.get("message", "").strip(),
+    "storage": _storage_status,
+    "Access Modes": _modes,
+    "+Containers": _each("spec.template.spec.containers", "{0[name]}"),
+    "+Images": _each("spec.template.spec.containers", "{0[image]}"),
+    "+Selector": _each("spec.selector.matchLabels", "{0[0]}={0[1]}"),
+    "Node Selector": _each("spec.template.spec.nodeSelector", "{0[0]}={0[1]}"),
+}
+_WIDE = "Age, +Containers, +Images, +Selector"
+_INFO = "status.nodeInfo"
+# Source: kubernetes, pkg/printers/internalversion/printers.go. Other types have a name and an age.
+_TABLES = {
+    "pods": "Ready, Status=pod, Restarts, Age, +IP=status.podIP, +Node=spec.nodeName, "
+    "+Nominated Node=status.nominatedNodeName, +Readiness Gates=none",
+    "nodes": f"Status=node, Roles=none, Age, Version={_INFO}.kubeletVersion, "
+    "+Internal-IP=status.addresses[0].address, +External-IP=none, "
+    f"+OS-Image={_INFO}.osImage|<unknown>, +Kernel-Version={_INFO}.kernelVersion|<unknown>, "
+    f"+Container-Runtime={_INFO}.containerRuntimeVersion|<unknown>",
+    "deployments.apps": "Ready=deployment, Up-to-date=status.updatedReplicas|0, "
+    f"Available=status.availableReplicas|0, {_WIDE}",
+    "replicasets.apps": "Desired=spec.replicas|0, Current=status.replicas|0, "
+    f"Ready=status.readyReplicas|0, {_WIDE}",
+    "daemonsets.apps": "Desired=status.desiredNumberScheduled|0, "
+    "Current=status.currentNumberScheduled|0, Ready=status.numberReady|0, "
+    "Up-to-date=status.updatedNumberScheduled|0, Available=status.numberAvailable|0, "
+    f"Node Selector, {_WIDE}",
+    "jobs.batch": f"Status=job, Completions, Duration, {_WIDE}",
+    "events": "Last Seen, Type=type, Reason=reason, Object, +Subobject=involvedObject.fieldPath|, "
+    "+Source=source.component|, Message, +First Seen, +Count=count|1, +Name=metadata.name",
+    "namespaces": "Status=status.phase, Age",
+    "persistentvolumeclaims": "Status=storage, Volume=spec.volumeName|, "
+    "Capacity=status.capacity.storage|, Access Modes, StorageClass=spec.storageClassName|, "
+    "VolumeAttributesClass=spec.volumeAttributesClassName|<unset>, Age, "
+    "+VolumeMode=spec.volumeMode",
+    "leases.coordination.k8s.io": "Holder=spec.holderIdentity|, Age",
 }

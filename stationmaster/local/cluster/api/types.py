@@ -33,6 +33,7 @@ Form = Literal[
     "boolean",
     "bytes",
     "time",
+    "micro-time",
     "quantity",
     "int-or-string",
     "any",
@@ -59,6 +60,7 @@ _QUANTITIES = frozenset(
         "V1EmptyDirVolumeSource.sizeLimit",
     }
 )
+_MICRO_TIMES = ("V1LeaseSpec.acquireTime", "V1LeaseSpec.renewTime", "CoreV1Event.eventTime")
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,6 +191,8 @@ def _field_type(model: Any, python: str, declared: str) -> Type:
     if place in _QUANTITIES:
         quantity = Type("quantity")
         return Type("map", element=quantity) if declared.startswith("Dict") else quantity
+    if place in _MICRO_TIMES:
+        return Type("micro-time")
     if declared == "object":
         offered = set(typing.get_args(model.model_fields[python].annotation)) - {type(None)}
         plain = {getattr(each, "__origin__", each) for each in offered}

@@ -15,7 +15,6 @@ from stationmaster.local.cluster.api.resources import Object
 from stationmaster.local.cluster.api.selectors import Predicate
 from stationmaster.local.cluster.api.store import Change, Store
 
-BOOKMARK_EVERY_S = 60.0
 WatchEvent = tuple[str, Object]
 
 
@@ -28,8 +27,6 @@ class WatchRequest:
     selector: Predicate | None
     since: str  # resource version; "" or "0" begins with what exists
     timeout_s: float | None
-    bookmarks: bool
-    kind: tuple[str, str]  # (apiVersion, kind), for bookmarks
 
 
 async def stream(
@@ -61,7 +58,7 @@ async def stream(
         for obj in existing:
             if request.selector is None or request.selector(obj):
                 yield "ADDED", obj
-        async for event in _changes(store, request, queue):
+        async for event in _changes(request, queue):
             yield event
     finally:
         unsubscribe()
@@ -74,7 +71,7 @@ async def _push_end(closing: asyncio.Event, queue: asyncio.Queue[Change | None])
 
 
 async def _changes(
-    store: Store, request: WatchRequest, queue: asyncio.Queue[Change | None]
+    request: WatchRequest, queue: asyncio.Queue[Change | None]
 ) -> AsyncIterator[WatchEvent]:
     loop = asyncio.get_running_loop()
     deadline = None if request.timeout_s is None else loop.time() + request.timeout_s
@@ -82,26 +79,15 @@ async def _changes(
         left = None if deadline is None else deadline - loop.time()
         if left is not None and left <= 0:
             return
-        wait = min(
-            filter(None, (left, BOOKMARK_EVERY_S if request.bookmarks else None)), default=None
-        )
         try:
-            change = await asyncio.wait_for(queue.get(), wait)
+            change = await asyncio.wait_for(queue.get(), left)
         except TimeoutError:
-            if request.bookmarks:
-                yield "BOOKMARK", _bookmark(store, request)
-            continue
+            return
         if change is None:
             return
         event = _event_of(change, request.namespace, request.selector)
         if event is not None:
             yield event
-
-
-def _bookmark(store: Store, request: WatchRequest) -> Object:
-    api_version, kind = request.kind
-    metadata = {"resourceVersion": str(store.version), "creationTimestamp": None}
-    return {"apiVersion": api_version, "kind": kind, "metadata": metadata}
 
 
 def _event_of(change: Change, namespace: str, selector: Predicate | None) -> WatchEvent | None:

@@ -44,13 +44,7 @@ class Writer:
 
     async def update(self, request: Request, target: Target) -> Response:
         body, warnings = await requests.object_of(request, target.resource)
-        metadata = body["metadata"]
-        if metadata.setdefault("name", target.name) != target.name:
-            raise errors.bad_request(
-                f"the name of the object ({metadata['name']}) does not match the name on the URL "
-                f"({target.name})"
-            )
-        metadata["namespace"] = target.namespace
+        _check_place(target, body)
         dry_run = bool(request.query_params.get("dryRun"))
         updated = self._objects.update(
             target.resource, body, subresource=target.subresource, dry_run=dry_run
@@ -68,6 +62,7 @@ class Writer:
             current = objects.get(target.resource, target.namespace, target.name)
             patched = _patched(target, content_type, clone(current), patch)
             patched, warnings = decoding.decode(target.resource, patched, mode, patched=True)
+            _check_place(target, patched)
             _keep_version(patched, patch, current)
             dry_run = bool(request.query_params.get("dryRun"))
             updated = objects.update(
@@ -80,9 +75,9 @@ class Writer:
             raise errors.bad_request("the applied configuration is not an object")
         objects, resource = self._objects, target.resource
         _check_identity(resource, applied)
-        metadata = applied.setdefault("metadata", {})
-        metadata["name"] = target.name
-        applying.check_applied(resource, applied, namespace=metadata.get("namespace", ""))
+        namespace = (applied.get("metadata") or {}).get("namespace", "")
+        _check_place(target, applied)
+        applying.check_applied(resource, applied, namespace=namespace)
         query = request.query_params
         if not query.get("fieldManager"):
             cause = ("fieldManager", "Required value: is required for apply patch")
@@ -110,7 +105,7 @@ class Writer:
             target.name,
             grace_s=options.get("gracePeriodSeconds"),
             propagation=propagation,
-            uid=(options.get("preconditions") or {}).get("uid") or "",
+            preconditions=options.get("preconditions"),
             dry_run=bool(options.get("dryRun")),
         )
         if not gone or target.resource.key in RETURNED_WHEN_DELETED:
@@ -121,6 +116,18 @@ class Writer:
         details["uid"] = last["metadata"]["uid"]
         status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
         return _answer({**status, "details": details}, warnings)
+
+
+def _check_place(target: Target, obj: Object) -> None:
+    """Refuse the object of another path. Source: apiserver, pkg/endpoints/handlers/rest.go."""
+    obj["metadata"] = metadata = obj.get("metadata") or {}
+    for field, wanted in (("name", target.name), ("namespace", target.namespace)):
+        if wanted and metadata.setdefault(field, wanted) != wanted:
+            place = "name on the URL" if field == "name" else "namespace on the request"
+            raise errors.bad_request(
+                f"the {field} of the object ({metadata[field]}) does not match the {place} "
+                f"({wanted})"
+            )
 
 
 def _check_identity(resource: Resource, applied: Object) -> None:

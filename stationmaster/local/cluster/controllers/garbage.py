@@ -76,7 +76,9 @@ class GarbageCollector(Controller):
             return
         place, name, uid = metadata.get("namespace", ""), metadata["name"], metadata["uid"]
         if self.objects.find(resource, place, name) is not None:
-            self.objects.delete(resource, place, name, uid=uid, propagation=propagation)
+            self.objects.delete(
+                resource, place, name, preconditions={"uid": uid}, propagation=propagation
+            )
 
     def _finish_foreground(self, uid: str) -> None:
         """Delete an owner once nothing is left that blocks its deletion."""

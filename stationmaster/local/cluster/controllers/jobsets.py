@@ -73,7 +73,7 @@ class JobSetController(OwnerController):
                     metadata["namespace"],
                     metadata["name"],
                     propagation="Foreground",
-                    uid=metadata["uid"],
+                    preconditions={"uid": metadata["uid"]},
                 )
 
     def _make_service(self, item: Object) -> None:

@@ -33,17 +33,18 @@ class VolumeBinder(Controller):
         if change.resource == resources.CLAIMS.key:
             metadata = change.object["metadata"]
             if change.type == "DELETED":
-                yield ("released", metadata["uid"])
+                yield ("volume", change.object["spec"].get("volumeName") or "")
             else:
                 yield ("claim", metadata["namespace"], metadata["name"])
         elif change.resource == resources.VOLUMES.key and change.type != "DELETED":
+            yield ("volume", change.object["metadata"]["name"])
             for claim in self.objects.list(resources.CLAIMS):
                 if claim["status"].get("phase") != "Bound":
                     yield ("claim", claim["metadata"]["namespace"], claim["metadata"]["name"])
 
     def reconcile(self, key: Key) -> float | None:
-        if key[0] == "released":
-            self._release(key[1])
+        if key[0] == "volume":
+            self._settle(key[1])
             return None
         with self.objects.store.lock:
             claim = self.objects.find(resources.CLAIMS, key[1], key[2])
@@ -86,14 +87,25 @@ class VolumeBinder(Controller):
         self.objects.modify(resources.VOLUMES, "", name, bind_volume)
         self.objects.modify(resources.CLAIMS, metadata["namespace"], metadata["name"], bind_claim)
 
-    def _release(self, claim_uid: str) -> None:
-        for volume in self.objects.list(resources.VOLUMES):
-            if (volume["spec"].get("claimRef") or {}).get("uid") == claim_uid:
+    def _settle(self, name: str) -> None:
+        """Say what a volume is once its claim is gone, or once it was replaced without its claim.
 
-                def release(stored: Object) -> None:
-                    stored["status"] = {"phase": "Released"}
-
-                self.objects.modify(resources.VOLUMES, "", volume["metadata"]["name"], release)
+        Source: kubernetes, pkg/controller/volume/persistentvolume, syncVolume.
+        """
+        with self.objects.store.lock:
+            volume = self.objects.find(resources.VOLUMES, "", name)
+            if volume is None:
+                return
+            held = volume["spec"].get("claimRef") or {}
+            for claim in self.objects.list(resources.CLAIMS):
+                bound = claim["spec"].get("volumeName") == name and not is_going(claim)
+                if claim["metadata"]["uid"] == held.get("uid"):
+                    return
+                if bound and "uid" not in held and claim["status"].get("phase") == "Bound":
+                    self._bind(claim, volume)
+                    return
+            status = {"phase": "Released" if "uid" in held else "Available"}
+            self.objects.modify(resources.VOLUMES, "", name, lambda o: o.update(status=status))
 
     def _explain(self, claim: Object) -> None:
         wanted = claim["spec"].get("volumeName")
