@@ -35,10 +35,8 @@ from stationmaster.domain.cluster.aggregate import TeardownStatus
 from stationmaster.domain.durations import typed_duration
 from stationmaster.domain.reactions.backups import TRAINING
 from stationmaster.domain.reactions.ending import outcome_of
-from stationmaster.domain.reactions.run import POLICY
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunPhase
-from stationmaster.domain.run.stall import waits_until
 from stationmaster.domain.run.view import RunView
 
 
@@ -199,12 +197,7 @@ def _notices(view: RunView) -> list[Block]:
         what = "\u2194\ufe0f *Changing its nodes*" if is_rescaled else "\u26a0\ufe0f *Recovering*"
         notices.append(f"{what}{why}")
         notices += [f"> {line}" for line in cause_lines(view)]
-        if (until := waits_until(run, restart_limit=POLICY.restart_limit)) is not None:
-            price = md.money_escaped(run.price_per_hour_usd)
-            notices.append(
-                f"Waits for another node until {md.when(until)}, at up to {price} an hour; else "
-                "the run ends"
-            )
+        notices += words.wait_for_node(run)
     elif run.phase is RunPhase.SAVING and outcome_of(run) is RunPhase.FAILED:
         notices.append(f"\u26a0\ufe0f *Training failed:* {md.escape(run.reason, 600)}")
         notices += [f"> {line}" for line in cause_lines(view)]

@@ -18,13 +18,11 @@ from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.cluster.events import ClusterEvent
 from stationmaster.domain.cluster.replacements import MAX_REPLACED
 from stationmaster.domain.reactions.ending import stop_reason
-from stationmaster.domain.reactions.run import POLICY
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.attempts import attempt_number
 from stationmaster.domain.run.events import RunEvent, RunPhase
-from stationmaster.domain.run.stall import waits_until
 from stationmaster.domain.sizes import counted
 
 ThreadEvent = RunEvent | ClusterEvent
@@ -71,7 +69,7 @@ def line_of(same: list[ThreadEvent], run: Run) -> str:
             return f"{md.WARNING} {name} {reason}{times}: {message}"
         case ev.NodeLost():
             lost = f"{md.WARNING} node {md.code(first.node, 80)} is lost: {md.escape(first.reason)}"
-            return lost + _wait_for_nodes(run)
+            return ". ".join([lost, *words.wait_for_node(run)])
         case ev.NetworkObserved():
             return network_line(first, run)
         case ev.PodsApart():
@@ -118,18 +116,6 @@ def taken_back_line(event: ev.NodeTakenBack, run: Run) -> str:
     return (
         f"{md.WARNING} spot node {node} is being taken back by AWS; the run goes on {then} once "
         "there is another node"
-    )
-
-
-def _wait_for_nodes(run: Run) -> str:
-    """Say for how long a run that lost a node waits for another one, and at what price."""
-    until = waits_until(run, restart_limit=POLICY.restart_limit)
-    if until is None or run.request.min_nodes is not None:
-        return ""
-    price = md.money_escaped(run.price_per_hour_usd)
-    return (
-        f". The run waits for another one until {md.when(until)}, at up to {price} an hour, and "
-        "continues by itself once it is there; else it ends"
     )
 
 

@@ -11,6 +11,7 @@ from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
 from stationmaster.domain.cluster.resources import ResourceStatus
 from stationmaster.domain.progress_lines import EvaluatedLine, ProgressLine
 from stationmaster.domain.reactions.ending import outcome_of
+from stationmaster.domain.reactions.run import POLICY
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import (
     DataStaged,
@@ -19,6 +20,7 @@ from stationmaster.domain.run.events import (
     StagingWork,
     TrainingEvaluated,
 )
+from stationmaster.domain.run.stall import waits_until
 from stationmaster.domain.run.view import RunView
 
 # Of each phase the emoji of the header, as an escape because sources are ASCII, and its name.
@@ -229,3 +231,12 @@ def evaluation(event: TrainingEvaluated | EvaluatedLine) -> str:
         return f"top-1 {event.top1:.1%}{top5}"
     shown = loss(event.loss_nats)
     return shown if event.perplexity is None else f"{shown}, perplexity {event.perplexity:,.1f}"
+
+
+def wait_for_node(run: Run) -> list[str]:
+    """Say until when a run that lost a node waits for another one, and at what price."""
+    until = waits_until(run, restart_limit=POLICY.restart_limit)
+    if until is None or run.request.min_nodes is not None:
+        return []  # on a range, it continues with those that are left
+    waits, price = md.when(until), md.money_escaped(run.price_per_hour_usd)
+    return [f"It waits for another node until {waits}, at up to {price} an hour, or else ends"]

@@ -31,7 +31,6 @@ from tests.support.factories import CLUSTER_ID, RUN_ID, START
 HALF = 200 * 1024  # of what an item of DynamoDB takes
 # What the request and the specification of nodes have is as long as one command, and never grows.
 WRITTEN_ONCE = {"request", "spec"}
-UID = "0f5be0c4-6d9e-4f0c-9d2b-1c5a3f2b7a10"
 LONG = "\x1b" * 2_000  # six bytes each as JSON
 LONG_WORDS = "\U0001f600" * MAX_COMMAND_CHARACTERS
 # Of all setbacks together, the sum is a count that every reader of JSON has exactly.
@@ -109,7 +108,7 @@ def run_events(number: int) -> list[ev.RunEvent]:
             placement=factories.make_request().wish,
             job=LONG,
             rendezvous_id=LONG,
-            job_uid=UID,
+            job_uid="u" * 36,
         ),
         event(ev.TrainingRecovered, recovery=RECOVERY),
         event(ev.TroubleDetected, detection=DETECTION),

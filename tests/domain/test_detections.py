@@ -98,8 +98,7 @@ def test_slow_steps_are_those_slower_than_the_usual_ones_before_as_long_as_they_
     warmed_up = [*lines(1, 30, step_time_s=2.5), *healthy(100, 31)]
     slow = run_of(*warmed_up, *lines(101, 150, step_time_s=2.0))
 
-    assert kinds(run_of(*warmed_up)) == []
-    assert [each.step for each in slow.detections if each.kind is Kind.SLOWER] == [105]
+    assert [(each.kind, each.step) for each in slow.detections] == [(Kind.SLOWER, 105)]
     assert "2 s, and 1 s was usual" in found(slow)[Kind.SLOWER].evidence
     assert found(take(slow, *healthy(270, 251))) == {}
 
@@ -142,9 +141,6 @@ QUIET = {
     "room for many checkpoints": [saved(10, size_bytes=3 * GIB, free_bytes=90 * GIB)],
     "steps that get slower by and by": [
         line(number, step_time_s=1 + number / 200) for number in range(1, 600)
-    ],
-    "lines of two lengths in turn": [
-        line(number, step_time_s=1.0 + number % 2) for number in range(1, 90)
     ],
     "steps that are quick at first": [*lines(1, 10, step_time_s=0.4), *healthy(120, 11)],
     "first lines after a resume": [

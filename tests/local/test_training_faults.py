@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -61,5 +62,4 @@ def test_loss_that_is_not_finite_ends_the_trainer_with_what_to_do(tmp_path: Path
 
     (failed,) = [each for each in map(read_line, printed) if isinstance(each, FailedLine)]
     assert code != 0
-    assert "step 60: loss nan" in failed.reason
-    assert "lower learning_rate=" in failed.reason
+    assert re.match("step 60: loss nan.* lower learning_rate=", failed.reason)

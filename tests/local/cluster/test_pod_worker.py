@@ -72,12 +72,10 @@ def test_pod_that_is_due_while_its_status_is_written_starts_without_another_mess
 
 def test_image_that_is_not_there_is_said_as_a_kubelet_says_it(tmp_path: Path) -> None:
     said: list[str] = []
-    record = lambda _pod, _level, _reason, message, **_: said.append(message)  # noqa: E731
-    recorder = SimpleNamespace(record=record)
+    recorder = SimpleNamespace(record=lambda *about, **_: said.append(about[3]))
     context: Any = SimpleNamespace(recorder=recorder, faults={"image-not-pulled"})
-    labels = {JOB_NAME_LABEL: "job"}
     spec = {"containers": [{"name": "pytorch", "image": "registry/trainer:1"}]}
-    pod = {"metadata": {"name": "w-0", "labels": labels}, "spec": spec}
+    pod = {"metadata": {"name": "w-0", "labels": {JOB_NAME_LABEL: "job"}}, "spec": spec}
     containers = PodContainers(context, pod, tmp_path, lambda _: None)
     (run,) = containers.main
 
