@@ -8,6 +8,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from stationmaster.domain.catalogue.instances import HYPERPOD
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.spec import ClusterSpec
 from stationmaster.domain.ids import ClusterId, RunId
@@ -97,8 +98,25 @@ class LiveCluster:
 
     @cached_property
     def nodes_of_type(self) -> list[NodeView]:
-        """Every node of the instance type, whoever made it."""
-        return self.kubernetes.nodes(labels={LABEL_INSTANCE_TYPE: self.spec.instance_type})
+        """Every node of the instance type, whoever made it: HyperPod's, where it has some."""
+        names = (f"{HYPERPOD}{self.spec.instance_type}", self.spec.instance_type)
+        listed = (self.kubernetes.nodes(labels={LABEL_INSTANCE_TYPE: name}) for name in names)
+        return next((nodes for nodes in listed if nodes), [])
+
+    @property
+    def hyperpod_vcpus(self) -> int | None:
+        """The CPUs of each node that training pods may ask for, where nodes are HyperPod's.
+
+        Its instance groups have multithreading switched off unless they say otherwise.
+        """
+        if self.spec.hyperpod_vcpus is not None:
+            return self.spec.hyperpod_vcpus
+        nodes = self.nodes_of_type
+        if not any(node.instance_type.startswith(HYPERPOD) for node in nodes):
+            return None
+        vcpus = self.spec.instance.vcpus
+        is_halved = any(node.amount("cpu") <= vcpus // 2 for node in nodes)
+        return vcpus // 2 if is_halved else vcpus
 
     @cached_property
     def loads_of_others(self) -> list[PodLoad]:
@@ -109,9 +127,10 @@ class LiveCluster:
     @property
     def asked(self) -> dict[str, str]:
         """What a training pod asks of its node."""
-        spec = self.spec
+        spec, vcpus = self.spec, self.hyperpod_vcpus if self.spec.eks_name else None
+        instance = spec.instance if vcpus is None else spec.instance.on_hyperpod(vcpus)
         requests: dict[str, str] = pod_resources(
-            spec.instance, num_gpus=spec.num_gpus, num_efa=spec.num_efa
+            instance, num_gpus=spec.num_gpus, num_efa=spec.num_efa
         )["requests"]
         return requests
 

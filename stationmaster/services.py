@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from stationmaster.aws.file_system_room import FileSystemRoom
     from stationmaster.aws.file_systems import FileSystems
     from stationmaster.aws.guard_store import GuardStore
+    from stationmaster.aws.hyperpod_clusters import HyperPodClusters
     from stationmaster.aws.instance_types import InstanceTypes
     from stationmaster.aws.instances import Instances
     from stationmaster.aws.kinds import Releasable
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from stationmaster.aws.tagged import TaggedResources
     from stationmaster.aws.volumes import Volumes
     from stationmaster.aws.workflows import Workflows
+    from stationmaster.domain.cluster.spec import ClusterSpec
     from stationmaster.domain.rules import Rules
     from stationmaster.hub import Hub
     from stationmaster.kubernetes.gateway import KubernetesGateway
@@ -97,7 +99,7 @@ class Services:
         self.now = now or (lambda: type(self).clock())
         self._clients: dict[str, Any] = {}
         self._gateways: dict[str, KubernetesGateway] = {}
-        self._guests: dict[str, tuple[str, JobKind]] = {}
+        self._guests: dict[str, tuple[ClusterSpec | None, JobKind]] = {}
 
     @classmethod
     def create(cls, settings: Settings | None = None) -> Services:
@@ -127,6 +129,10 @@ class Services:
     """EKS control planes."""
     existing_clusters: ExistingClusters = part("existing_clusters.ExistingClusters", quick("eks"))
     """Existing EKS clusters."""
+    hyperpod_clusters: HyperPodClusters = part(
+        "hyperpod_clusters.HyperPodClusters", quick("sagemaker")
+    )
+    """SageMaker HyperPod clusters."""
     node_groups: NodeGroups = part("node_groups.NodeGroups", of("eks"))
     addons: Addons = part("addons.Addons", of("eks"))
     access_entries: AccessEntries = part("access_entries.AccessEntries", of("eks"))
@@ -320,16 +326,22 @@ class Services:
 
     def eks_name(self, cluster_id: ClusterId) -> str:
         """Return the existing EKS cluster that a cluster uses; "" where it has one of its own."""
-        return self._guest(cluster_id)[0]
+        spec, _ = self._guest(cluster_id)
+        return spec.eks_name if spec is not None else ""
 
-    def _guest(self, cluster_id: ClusterId) -> tuple[str, JobKind]:
-        """Return the existing EKS cluster of a cluster, and the kind of its jobs, once settled."""
+    def hyperpod_vcpus(self, cluster_id: ClusterId) -> int | None:
+        """Return the CPUs of a cluster's nodes, where they are HyperPod's; None elsewhere."""
+        spec, _ = self._guest(cluster_id)
+        return spec.hyperpod_vcpus if spec is not None else None
+
+    def _guest(self, cluster_id: ClusterId) -> tuple[ClusterSpec | None, JobKind]:
+        """Return what a cluster was to be, and the kind of its jobs, once settled."""
         if cluster_id in self._guests:
             return self._guests[cluster_id]
         cluster = self.cluster_states.find(cluster_id)
         if cluster is None:
-            return "", JobKind.PYTORCH_JOB
-        found = cluster.spec.eks_name, cluster.job_kind or JobKind.PYTORCH_JOB
+            return None, JobKind.PYTORCH_JOB
+        found = cluster.spec, cluster.job_kind or JobKind.PYTORCH_JOB
         if not cluster.spec.eks_name or cluster.job_kind is not None:
             self._guests[cluster_id] = found
         return found
@@ -348,7 +360,7 @@ class Services:
         from stationmaster.kubernetes.connect import connect
         from stationmaster.kubernetes.gateway import KubernetesGateway
 
-        eks_name, kind = self._guest(cluster_id)
+        eks_name, (_, kind) = self.eks_name(cluster_id), self._guest(cluster_id)
         known = self._gateways.get(cluster_id)
         if known is None or known.backend.KIND is not kind:
             known = self._gateways[cluster_id] = KubernetesGateway(

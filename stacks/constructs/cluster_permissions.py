@@ -31,6 +31,7 @@ from stacks.constructs.statements import (
 )
 from stationmaster.aws.access_entries import ACCESS_POLICIES, ADMIN_POLICY, VIEW_POLICY
 from stationmaster.aws.clusters import VERSION_ACTIONS
+from stationmaster.aws.hyperpod_clusters import HYPERPOD_ACTIONS
 from stationmaster.aws.launch_templates import LAUNCHED
 from stationmaster.aws.log_groups import METRICS_LOG_ACTIONS
 from stationmaster.aws.scaling_groups import REPLACE_ACTIONS, SCALING_ACTIONS
@@ -172,6 +173,13 @@ def read_existing(granted: Granted) -> list[Statement]:
     )
     arns = granted.theirs("cluster", "access-entry", "addon")
     return [Statement(actions, arns, _EXISTING)] if arns else []
+
+
+def find_existing(granted: Granted) -> list[Statement]:
+    """Allow the same to who reads a name, and finding the EKS cluster of a HyperPod cluster."""
+    found, hyperpod = read_existing(granted), (arn("sagemaker", "cluster", "*"),)
+    why = "a HyperPod cluster's ARN has an id, which its name does not tell"
+    return [*found, Statement(HYPERPOD_ACTIONS, hyperpod, why)] if found else []
 
 
 def join_existing(granted: Granted) -> list[Statement]:

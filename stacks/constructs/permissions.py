@@ -221,7 +221,7 @@ _STATEMENTS: Final[Mapping[Permission, Callable[[Granted], list[Statement]]]] = 
     Permission.CLUSTER_CREATE: eks.create_cluster,
     Permission.CLUSTER_READ: eks.read_clusters,
     Permission.CLUSTER_DELETE: eks.delete_cluster,
-    Permission.EXISTING_CLUSTERS_READ: eks.read_existing,
+    Permission.EXISTING_CLUSTERS_READ: eks.find_existing,
     Permission.EXISTING_CLUSTERS_JOIN: eks.join_existing,
     Permission.EXISTING_CLUSTERS_LEAVE: eks.leave_existing,
     Permission.NODE_GROUP_CREATE: eks.create_node_group,

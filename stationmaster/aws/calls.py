@@ -74,6 +74,7 @@ class AwsTokenUnused(Exception):
 
 _NOT_FOUND_CODES: Final = frozenset(
     {
+        "ResourceNotFound",
         "ResourceNotFoundException",
         "NotFoundException",
         "FileSystemNotFound",

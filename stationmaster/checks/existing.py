@@ -14,7 +14,7 @@ from stationmaster.checks.access import own_fault
 from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.names import FSX_CSI_ADDON
 from stationmaster.inspection import Finding, LiveCluster, Verdict
-from stationmaster.kubernetes.rights import common_rights, job_rights
+from stationmaster.kubernetes.rights import common_rights, hyperpod_rights, job_rights
 from stationmaster.kubernetes.room import amounts_of, free_amounts, why_not
 from stationmaster.kubernetes.views import DeploymentView, NodeView
 from stationmaster.rendering import pytorch_job, train_job
@@ -35,6 +35,7 @@ _INSTALL_TRAINER: Final = (
     "type kubectl apply --server-side --kustomize "
     '"https://github.com/kubeflow/trainer.git/manifests/overlays/manager?ref=v2.3.0"'
 )
+_HYPERPOD_JOBS: Final = "hyperpodpytorchjobs.sagemaker.amazonaws.com"
 # The relay beside training, and the saver before or after it, both off the training pods.
 _BESIDE: Final = {"cpu": "200m", "memory": "256Mi"}
 
@@ -47,6 +48,8 @@ def look(cluster: LiveCluster) -> tuple[Finding, JobKind]:
     if not fault:
         kind, fault = _operator(cluster)
     fault = fault or own_fault(cluster, job_rights(namespace, backend_of(kind)))
+    if not fault and cluster.hyperpod_vcpus is not None:
+        fault = own_fault(cluster, hyperpod_rights())
     for find in (_range_fault(kind), _driver_fault, _nodes_fault, _beside_fault):
         fault = fault or find(cluster)
     if fault:
@@ -80,6 +83,11 @@ def _operator(cluster: LiveCluster) -> tuple[JobKind, str]:
     kind = next(iter(faults))
     is_open = JobKind.TRAIN_JOB in faults and len(faults) > 1
     also = f" or install {train_job.OPERATOR} with JobSet" if is_open else ""
+    if gateway.crd_established(_HYPERPOD_JOBS):
+        also += (
+            "; HyperPod's own operator is there, but starts only images with AWS's "
+            "hyperpod-elastic-agent, which does not take the PyTorch of the training image"
+        )
     return kind, f"{faults[kind]}{also}"
 
 

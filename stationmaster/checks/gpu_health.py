@@ -17,7 +17,12 @@ from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.sizes import counted
 from stationmaster.inspection import Finding, LiveCluster, Verdict
 from stationmaster.rendering.job_spec import KubernetesObject
-from stationmaster.rendering.metadata import container_security, namespace
+from stationmaster.rendering.metadata import (
+    LABEL_HEALTH,
+    TO_REPLACE,
+    container_security,
+    namespace,
+)
 
 NAME: Final = "gpu-health"
 
@@ -118,6 +123,11 @@ def replacing(cluster: LiveCluster, node_name: str) -> str:
     """Say what a person types to train without a broken node."""
     found = next((node for node in cluster.training_nodes if node.name == node_name), None)
     machine = f"instance {found.instance_id}" if found and found.instance_id else "its instance"
+    if cluster.spec.hyperpod_vcpus is not None:
+        return (
+            f"type kubectl label node {node_name} {LABEL_HEALTH}={TO_REPLACE} --overwrite, by "
+            "which HyperPod replaces it, and type the `/train` command again"
+        )
     if cluster.spec.eks_name:
         return (
             f"type kubectl cordon {node_name}, have {machine} replaced, and type the `/train` "

@@ -27,12 +27,12 @@ def look(cluster: LiveCluster) -> Finding:
     ready = sum(node.ready for node in nodes)
     zones = sorted({node.zone for node in nodes})
     figures = {"nodes_ready": ready, "nodes_expected": spec.nodes}
-    wrong = next((node for node in nodes if node.instance_type != spec.instance_type), None)
+    wrong = next((node for node in nodes if node.instance_type != spec.instance.label), None)
     if wrong is not None:
         return Finding(
             Verdict.WAITING,
             f"node {wrong.name} is a {wrong.instance_type or 'node of unknown type'}, "
-            f"{spec.instance_type} expected",
+            f"{spec.instance.label} expected",
         )
     sentence = f"{ready} of {spec.nodes} {spec.instance_type} nodes are ready"
     if spec.eks_name:

@@ -35,6 +35,7 @@ def finders(services: Services, *, channel_id: str) -> Finders:
         "measure": partial(measure, services),
         "find_file_system": partial(find_file_system, services),
         "find_eks_cluster": partial(find_eks_cluster, services),
+        "find_hyperpod_cluster": partial(find_hyperpod_cluster, services),
         "find_reservation": partial(find_reservation, services),
         "own_code": OwnCodeRules(
             channel_id=channel_id,
@@ -83,6 +84,15 @@ def find_eks_cluster(services: Services, name: str) -> None:
         UserError: runs of the deployment cannot use it, or EKS does not answer.
     """
     _now(services.existing_clusters.look_up, name)
+
+
+def find_hyperpod_cluster(services: Services, name: str) -> str:
+    """Ask SageMaker for the EKS cluster of a HyperPod cluster; return its name.
+
+    Raises:
+        UserError: there is none, it has no EKS cluster, or SageMaker does not answer.
+    """
+    return _now(services.hyperpod_clusters.eks_name, name)
 
 
 def find_reservation(services: Services, reservation_id: str) -> FoundReservation:

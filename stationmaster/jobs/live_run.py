@@ -102,6 +102,7 @@ class LiveRun:
             image=image or settings.image_of(self.run.request.resolved.framework),
             data_root=staging.root if staging else "",
             weights_root=staging.weights_root if staging else "",
+            hyperpod_vcpus=self.services.hyperpod_vcpus(attempt.cluster_id),
         )
 
 

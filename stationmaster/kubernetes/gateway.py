@@ -7,6 +7,7 @@ machines wait. Every view is typed; plain dicts come in from `rendering` and man
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from stationmaster.diagnosis.evidence import Evidence
@@ -34,6 +35,7 @@ from stationmaster.kubernetes.views import (
     parse_workload_message,
 )
 from stationmaster.rendering.job_backends import backend_of
+from stationmaster.rendering.metadata import LABEL_HEALTH, TO_REPLACE
 from stationmaster.rendering.placing import placed
 
 if TYPE_CHECKING:
@@ -278,6 +280,12 @@ class KubernetesGateway:
             self._calls.merge(path, {"spec": {"unschedulable": True}}, what=f"cordoning {node}")
         except NotFound:
             return
+
+    def report_node(self, node: str) -> None:
+        """Ask SageMaker HyperPod, by its label, for another node in place of one of its own."""
+        path, label = path_of("v1", "Node", name=node), {LABEL_HEALTH: TO_REPLACE}
+        with suppress(NotFound):
+            self._calls.merge(path, {"metadata": {"labels": label}}, what=f"reporting {node}")
 
     def forget_pod(self, name: str) -> None:
         """Delete a pod without waiting for its node, which must be gone: nobody ends it there."""

@@ -145,8 +145,13 @@ def priority_rights() -> list[Right]:
 def guest_rights(namespace: str) -> list[Right]:
     """List every right that any run takes in an existing cluster."""
     of_jobs = (job_rights(namespace, backend) for backend in BACKENDS.values())
-    of_options = [*queue_rights(namespace), *priority_rights()]
+    of_options = [*queue_rights(namespace), *priority_rights(), *hyperpod_rights()]
     return [*common_rights(namespace), *(right for each in of_jobs for right in each), *of_options]
+
+
+def hyperpod_rights() -> list[Right]:
+    """List those by which SageMaker HyperPod is asked for another node in place of a bad one."""
+    return [Right("patch", "", "nodes")]
 
 
 def _rights(table: Mapping[tuple[str, str], Sequence[str]], namespace: str) -> list[Right]:

@@ -39,6 +39,8 @@ def why_not(
         return "is not ready"
     if not node.schedulable:
         return "is cordoned (kubectl uncordon)"
+    if node.unfit:
+        return node.unfit
     taint = next((key for key in node.taints if key not in tolerated), None)
     if taint is not None:
         return f"has the taint {taint}, which training pods do not tolerate"

@@ -14,6 +14,9 @@ from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.job_kinds import ConditionName, JobCondition, JobKind
 from stationmaster.rendering.job_backends import JobBackend
 from stationmaster.rendering.metadata import (
+    HEALTHY,
+    LABEL_DEEP_CHECK,
+    LABEL_HEALTH,
     LABEL_HOSTNAME,
     LABEL_INSTANCE_TYPE,
     LABEL_NODE_GROUP,
@@ -49,6 +52,8 @@ class NodeView(Frozen):
     allocatable: dict[str, str] = {}
     schedulable: bool = True
     """False while somebody has cordoned it."""
+    unfit: str = ""
+    """What SageMaker HyperPod's labels say against pods on it; "" for nothing."""
     taints: tuple[str, ...] = ()
     """The keys of the taints that keep pods away which do not tolerate them."""
 
@@ -159,12 +164,20 @@ def parse_node(item: Json) -> NodeView:
         instance_id=str(spec.get("providerID") or "").rpartition("/")[2],
         allocatable=status.get("allocatable") or {},
         schedulable=not spec.get("unschedulable", False),
+        unfit=_why_unfit(labels),
         taints=tuple(
             taint["key"]
             for taint in spec.get("taints") or []
             if taint.get("effect") in ("NoSchedule", "NoExecute")
         ),
     )
+
+
+def _why_unfit(labels: Json) -> str:
+    for label, fit in ((LABEL_HEALTH, HEALTHY), (LABEL_DEEP_CHECK, "Passed")):
+        if labels.get(label, fit) != fit:
+            return f"is {labels[label]} by HyperPod's label {label}"
+    return ""
 
 
 class PodLoad(Frozen):

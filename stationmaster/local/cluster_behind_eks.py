@@ -54,11 +54,12 @@ class ClusterBehindEks(AwsObserver):
         zone: str,
         labels: Mapping[str, str],
         taints: Sequence[Mapping[str, str]],
+        threads_per_core: int = 2,
     ) -> None:
-        """Let the group's nodes join."""
-        instance = get_instance(instance_type)
+        """Let the group's nodes join; `ml.` types are HyperPod's names of EC2's."""
+        instance = get_instance(instance_type.removeprefix("ml."))
         capacity = {
-            "cpu": str(instance.vcpus),
+            "cpu": str(instance.vcpus * threads_per_core // 2),
             "memory": f"{instance.memory_gib}Gi",
             "pods": "110",
         }

@@ -164,12 +164,14 @@ def job_spec(
     image: str,
     data_root: str = "",
     weights_root: str = "",
+    hyperpod_vcpus: int | None = None,
 ) -> JobSpec:
     """Resolve a request, placed as the assignment says, against the catalogues.
 
     `image` is the deployment's; one that the request names comes before it. `data_root` is where
     its data was brought, below the directory of all data; "" where the pods read it from elsewhere.
-    `weights_root` is where its first weights are, once they were converted.
+    `weights_root` is where its first weights are, once they were converted. `hyperpod_vcpus` are
+    the CPUs of nodes that are HyperPod's.
 
     Raises:
         UserError: the recipe, the instance type or an override is not (or no longer) known.
@@ -180,6 +182,7 @@ def job_spec(
     brought |= _first_weights(request, run_id)
     overrides = request.overrides | brought
     recipe = request.model_copy(update={"overrides": overrides}).resolved
+    instance = get_instance(assignment.placement.instance_type)
     return JobSpec(
         run_id=run_id,
         cluster_id=assignment.cluster_id,
@@ -188,7 +191,7 @@ def job_spec(
         attempt=assignment.number,
         recipe=recipe,
         overrides=dict(sorted(overrides.items())),
-        instance=get_instance(assignment.placement.instance_type),
+        instance=instance if hyperpod_vcpus is None else instance.on_hyperpod(hyperpod_vcpus),
         nodes=assignment.placement.nodes,
         image=request.image or image,
         min_nodes=request.min_nodes,

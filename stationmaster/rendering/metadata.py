@@ -31,6 +31,13 @@ LABEL_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 LABEL_INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
 LABEL_HOSTNAME: Final = "kubernetes.io/hostname"
 LABEL_CHECK: Final = "stationmaster/check"
+# What SageMaker HyperPod says of its nodes, and is told by whoever wants one replaced. Source: AWS,
+# "Resilience-related Kubernetes labels by SageMaker HyperPod" and "Manually quarantine, replace, or
+# reboot a node".
+LABEL_HEALTH: Final = "sagemaker.amazonaws.com/node-health-status"
+HEALTHY: Final = "Schedulable"
+TO_REPLACE: Final = "UnschedulablePendingReplacement"
+LABEL_DEEP_CHECK: Final = "sagemaker.amazonaws.com/deep-health-check-status"
 # Set on the nodes of a managed node group when it is created, "training" on those of the run.
 LABEL_NODE_GROUP: Final = "stationmaster/node-group"
 

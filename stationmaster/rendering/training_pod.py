@@ -20,6 +20,8 @@ from stationmaster.rendering.environment import (
 )
 from stationmaster.rendering.job_spec import JobSpec, KubernetesObject
 from stationmaster.rendering.metadata import (
+    HEALTHY,
+    LABEL_HEALTH,
     LABEL_HOSTNAME,
     LABEL_INSTANCE_TYPE,
     LABEL_NODE_GROUP,
@@ -213,7 +215,8 @@ def training_node_selector(spec: JobSpec) -> dict[str, str]:
     return {
         LABEL_NODE_GROUP: TRAINING_NODE_GROUP,
         LABEL_CLUSTER_ID: spec.cluster_id,  # clusters may share Kubernetes, but not nodes
-        LABEL_INSTANCE_TYPE: spec.instance.name,
+        LABEL_INSTANCE_TYPE: spec.instance.label,
+        **({LABEL_HEALTH: HEALTHY} if spec.instance.is_hyperpod else {}),
     }
 
 

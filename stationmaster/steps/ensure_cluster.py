@@ -123,13 +123,15 @@ def ensure_in_existing(services: Services, cluster: Cluster) -> StepResult:
     if found is None or found.status not in ("ACTIVE", "UPDATING"):
         state = "not there any more" if found is None else found.status
         raise CheckFailed(f"EKS cluster {eks_name} is {state}")
-    finding, kind = existing.look(live_cluster(services, cluster))
+    live = live_cluster(services, cluster)
+    finding, kind = existing.look(live)
     if finding.verdict is not Verdict.GOOD:
         raise CheckFailed(finding.sentence)
     if cluster.job_kind is None:
         # Recorded before anything that depends on it: it stays so.
         stamp = services.cluster_stamp(cluster_id, "cluster.job_kind_chosen")
-        cluster = services.cluster_states.record(cluster_id, [JobKindChosen(**stamp, kind=kind)])
+        chosen = JobKindChosen(**stamp, kind=kind, hyperpod_vcpus=live.hyperpod_vcpus)
+        cluster = services.cluster_states.record(cluster_id, [chosen])
     name = own_namespace(cluster_id)
     cluster = request_resource(services, cluster, ResourceKind.NAMESPACE, name)
     with taken_out_when_late(services, cluster_id):

@@ -30,7 +30,11 @@ from stationmaster.domain.resources import ResourceKind
 from stationmaster.inspection import live_cluster
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
-from stationmaster.steps.parts.node_replacements import lacks_wanted_nodes, replace_nodes
+from stationmaster.steps.parts.node_replacements import (
+    await_hyperpod,
+    lacks_wanted_nodes,
+    replace_nodes,
+)
 from stationmaster.steps.parts.records import (
     check_provisioning,
     creation,
@@ -74,6 +78,8 @@ def ensure_node_group(services: Services, cluster_id: ClusterId, *, node_group: 
     """
     cluster = wanted_cluster(services, cluster_id)
     if cluster.spec.eks_name:
+        if node_group == TRAINING_NODE_GROUP and open_replacements(cluster):
+            return READY if await_hyperpod(services, cluster) else NOT_READY
         if node_group == TRAINING_NODE_GROUP and is_settling(cluster):
             settle_for_existing(services, cluster)
         return READY  # its nodes are there, and were looked at first

@@ -25,7 +25,7 @@ class Owner:
     """Somebody who has an EKS cluster, and makes what is asked for by hand."""
 
     def __init__(self, aws: LocalAws, settings: Settings) -> None:
-        self.eks = aws.client("eks")
+        self.eks, self.sagemaker = aws.client("eks"), aws.client("sagemaker")
         self.role = settings.cluster_role_arn
         self.name = next(NAMES)
         self.settings = settings.model_copy(update={"eks_clusters": (self.name,)})
@@ -85,6 +85,29 @@ def test_cluster_that_has_everything_can_be_used_and_each_step_to_it_is_named(
 
     owner.services().existing_clusters.look_up(owner.name)
     owner.services(eks_clusters=("*",)).existing_clusters.look_up(owner.name)
+
+
+def test_hyperpod_cluster_leads_to_its_eks_cluster_and_slurms_are_refused(owner: Owner) -> None:
+    owner.cluster()
+    sagemaker, find = owner.sagemaker, owner.services().hyperpod_clusters.eks_name
+    arn = owner.eks.describe_cluster(name=owner.name)["cluster"]["arn"]
+    role = "arn:aws:iam::123456789012:role/nodes"
+    group = {
+        "InstanceGroupName": "workers",
+        "InstanceType": "ml.m5.2xlarge",
+        "InstanceCount": 1,
+        "ExecutionRole": role,
+    }
+    for name, orchestrator in (("pod", {"Eks": {"ClusterArn": arn}}), ("slurm", {"Slurm": {}})):
+        sagemaker.create_cluster(
+            ClusterName=f"{owner.name}-{name}", InstanceGroups=[group], Orchestrator=orchestrator
+        )
+
+    assert find(f"{owner.name}-pod") == owner.name
+    with pytest.raises(NotPossibleNow, match="Slurm orchestrates it, and runs are Kubernetes jobs"):
+        find(f"{owner.name}-slurm")
+    with pytest.raises(NotPossibleNow, match="there is no HyperPod cluster none in region us-west"):
+        find("none")
 
 
 def test_clusters_are_used_only_where_the_deployment_names_them(owner: Owner) -> None:

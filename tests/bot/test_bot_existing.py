@@ -44,6 +44,7 @@ def test_card_of_a_cluster_says_whose_file_system_it_is_and_that_it_stays():
     [
         (f"file_system={ID}", f"there is no file system {ID} in region "),
         ("cluster=eks:theirs", "this deployment uses no existing EKS cluster"),
+        ("cluster=hyperpod:pod", "cluster=hyperpod:pod is not available here"),
     ],
 )
 def test_what_aws_or_the_deployment_does_not_know_is_refused_and_nothing_is_made(

@@ -109,6 +109,23 @@ class Owner:
         for role in settings.cluster_access_role_arns:
             eks.create_access_entry(clusterName=NAME, principalArn=role)
 
+    def make_hyperpod(self, name: str, *, nodes: int) -> None:
+        """Have nodes of SageMaker HyperPod in the same EKS cluster as well."""
+        eks, sagemaker = self.world.aws.client("eks"), self.world.aws.client("sagemaker")
+        group = {
+            "InstanceGroupName": "workers",
+            "InstanceType": "ml.m5.2xlarge",
+            "InstanceCount": nodes,
+            "ExecutionRole": self.settings.node_role_arn,
+        }
+        arn = eks.describe_cluster(name=NAME)["cluster"]["arn"]
+        sagemaker.create_cluster(
+            ClusterName=name,
+            InstanceGroups=[group],
+            Orchestrator={"Eks": {"ClusterArn": arn}},
+        )
+        self.world.aws.finish_lifecycles()
+
     def _make_file_system(self) -> None:
         ec2, fsx = self.world.aws.client("ec2"), self.world.aws.client("fsx")
         group = ec2.create_security_group(

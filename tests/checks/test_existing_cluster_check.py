@@ -13,7 +13,7 @@ from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.inspection import LiveCluster, Verdict
 from stationmaster.kubernetes.rights import EVERYTHING, Right, common_rights, job_rights
-from stationmaster.kubernetes.views import DeploymentView, NodeView, PodLoad
+from stationmaster.kubernetes.views import DeploymentView, NodeView, PodLoad, parse_node
 from stationmaster.rendering import pytorch_job
 from stationmaster.rendering.job_backends import backend_of
 
@@ -175,6 +175,10 @@ def test_pods_of_the_cluster_itself_do_not_count_as_others():
             ["may not delete pods in namespace stationmaster-c-1 and 1 other right;"],
         ),
         ({"types": ()}, ["type pytorchjobs.kubeflow.org", "kubectl apply"]),
+        (
+            {"types": ("hyperpodpytorchjobs.sagemaker.amazonaws.com",)},
+            ["type pytorchjobs.kubeflow.org", "HyperPod's own operator is there, but starts only"],
+        ),
         ({"operator": {}}, ["no Deployment runs the Training Operator; type kubectl apply"]),
         (
             {"operator": {"tools/operator": "kubeflow/training-operator:v2.1.0"}},
@@ -349,6 +353,53 @@ def test_relay_needs_a_node_without_taints_that_training_leaves_room_on():
     assert beside.verdict is Verdict.GOOD
     assert full.verdict is Verdict.GOOD
     assert "add a small node group without taints" in no_room.sentence
+
+
+def pod_node(name: str, **labels: str) -> NodeView:
+    """One of HyperPod's, as the API server sends it: multithreading is off."""
+    known = {
+        "node.kubernetes.io/instance-type": "ml.m5.2xlarge",
+        "sagemaker.amazonaws.com/node-health-status": "Schedulable",
+    }
+    labels = {f"sagemaker.amazonaws.com/{key}": value for key, value in labels.items()}
+    item = {
+        "metadata": {"name": name, "labels": known | labels},
+        "status": {
+            "allocatable": {"cpu": "3920m", "memory": f"{30 * GIB}"},
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    }
+    return parse_node(item)
+
+
+def test_nodes_of_hyperpod_are_known_by_their_labels_and_asked_for_half_the_cpus():
+    theirs = Theirs(listed=[pod_node("n-1"), pod_node("n-2"), node("n-3")])
+    live = LiveCluster(theirs, "c-1", SMALL)
+
+    finding, _ = existing.look(live)
+
+    assert (finding.verdict, finding.figures) == (Verdict.GOOD, {"nodes": 2})
+    assert (live.hyperpod_vcpus, live.asked["cpu"]) == (4, "3")
+    assert Right("patch", "", "nodes") in theirs.asked
+    theirs.denied = {("patch", "nodes")}
+    assert "may not patch nodes in the whole cluster" in look(theirs).sentence
+    settled = SMALL.model_copy(update={"hyperpod_vcpus": 4})
+    assert nodes.look(LiveCluster(theirs, "c-1", settled)).verdict is Verdict.GOOD
+
+
+@pytest.mark.parametrize(
+    ("labels", "says"),
+    [
+        ({"node-health-status": "UnschedulablePendingReplacement"}, "UnschedulablePendingRepl"),
+        ({"deep-health-check-status": "InProgress"}, "is InProgress by HyperPod's label sage"),
+        ({"deep-health-check-status": "Passed"}, ""),
+    ],
+)
+def test_nodes_that_hyperpod_calls_unfit_do_not_count_and_are_named(labels, says):
+    finding = look(Theirs(listed=[pod_node("n-1"), pod_node("n-2", **labels)]))
+
+    assert ("node n-2 is" in finding.sentence) is bool(says)
+    assert says in finding.sentence
 
 
 def test_training_nodes_are_those_with_room_whoever_made_them():

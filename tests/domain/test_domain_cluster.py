@@ -240,6 +240,7 @@ RESERVED = Reservation(reservation_id="cr-1", zone="us-west-2a")
         (3, 8, 0, {}, "3 nodes more to replace would be over the limit of 2"),
         (1, 8, 2, {}, "1 node more to replace after 2 would be over the limit of 2"),
         (1, 2, 0, {"eks_name": "theirs"}, "nodes of EKS cluster theirs belong to others"),
+        (1, 2, 0, {"eks_name": "theirs", "hyperpod_vcpus": 4}, ""),
         (1, 2, 0, {"reservation": RESERVED}, "the next instance of cr-1 would come in its place"),
     ],
 )

@@ -568,3 +568,20 @@ def test_level_of_nccl_that_was_typed_is_of_all_its_subsystems(level: str):
 
     assert values["NCCL_DEBUG"] == level
     assert "NCCL_DEBUG_SUBSYS" not in values
+
+
+def test_pods_select_fit_nodes_of_hyperpod_and_ask_for_the_cpus_that_these_offer() -> None:
+    asked = make_request(recipe="tiny-llama", instance_type="m5.2xlarge", nodes=2)
+    assigned = first_assignment(RUN_ID, asked)
+    spec = job_spec(asked, assigned, run_id=RUN_ID, image="training:1", hyperpod_vcpus=4)
+    pod = pod_spec(render_pytorch_job(spec))
+
+    assert (
+        pod["nodeSelector"].items()
+        >= {
+            "node.kubernetes.io/instance-type": "ml.m5.2xlarge",
+            "sagemaker.amazonaws.com/node-health-status": "Schedulable",
+        }.items()
+    )
+    assert pod["containers"][0]["resources"]["requests"]["cpu"] == "3"
+    assert not any("sagemaker" in each["key"] for each in pod["tolerations"])

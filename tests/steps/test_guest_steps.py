@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,7 +12,8 @@ import pytest
 from pydantic import SecretStr
 
 from stationmaster.domain.cluster.aggregate import TeardownStatus
-from stationmaster.domain.errors import JobNotStarted, PermanentError
+from stationmaster.domain.cluster.replacements import Replacement
+from stationmaster.domain.errors import JobNotStarted, PermanentError, StepTimedOut
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.keys.job_options import JobOptions
 from stationmaster.domain.run.aggregate import Run
@@ -25,8 +27,10 @@ from stationmaster.kubernetes.rights import (
     queue_rights,
 )
 from stationmaster.rendering import pytorch_job
+from stationmaster.steps.parts import next_attempt, node_replacements
 from stationmaster.steps.parts.admission import refuse_missing
 from stationmaster.steps.parts.exit_from_existing import taken_out_when_late
+from tests.support.factories import START
 
 STEPS = Path(__file__).resolve().parents[2] / "stationmaster" / "steps"
 # They make and delete the product's own EKS clusters, and turn to others' before they look.
@@ -136,3 +140,74 @@ def test_token_of_the_hub_goes_into_clusters_of_others_where_the_deployment_says
     rendered = render_token(services, ClusterId("demo-1a2b3c4d"))
 
     assert [each["kind"] for each in rendered] == (["Secret"] if gets_it else [])
+
+
+def test_bad_node_of_hyperpod_is_reported_once_and_others_are_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bad = Replacement(
+        node="n-1", instance_id="i-1", check="gpus", reason="7 GPUs", pass_number=1, began_at=START
+    )
+    fit, reported, recorded = ["n-1", "n-2"], [], []
+    cluster: Any = SimpleNamespace(
+        cluster_id="c-1",
+        spec=SimpleNamespace(nodes=2),
+        replacements=[bad],
+        passes=1,
+        refuse_going=lambda _: None,
+    )
+    services: Any = SimpleNamespace(
+        now=lambda: START,
+        cluster_states=SimpleNamespace(
+            load=lambda _: cluster, record=lambda _, events: recorded.extend(events)
+        ),
+        cluster_stamp=lambda *_: {"event_id": "e", "cluster_id": "c-1", "at": START},
+    )
+
+    def report_node(name: str) -> None:  # its label takes it out of those that are fit
+        reported.append(name)
+        fit.remove(name)
+
+    def live(*_: object) -> Any:
+        nodes = [SimpleNamespace(name=name) for name in fit]
+        gateway = SimpleNamespace(report_node=report_node)
+        return SimpleNamespace(cluster_id="c-1", training_nodes=nodes, kubernetes=gateway)
+
+    monkeypatch.setattr(node_replacements, "live_cluster", live)
+
+    def look() -> bool:
+        return node_replacements.await_hyperpod(services, cluster)
+
+    assert [look(), look(), recorded] == [False, False, []]
+    fit.append("n-3")
+    assert look()
+    assert (reported, [each.node for each in recorded]) == (["n-1"], ["n-1"])
+    services.now = lambda: START + timedelta(seconds=node_replacements.HYPERPOD_WAIT_S + 1)
+    fit.remove("n-3")
+    with pytest.raises(StepTimedOut, match="was reported to HyperPod, and no other one has come"):
+        look()
+
+
+@pytest.mark.parametrize(("vcpus", "reports"), [(4, ["n-1"]), (None, [])])
+def test_next_attempt_reports_a_bad_node_of_hyperpod_and_leaves_those_of_others(
+    monkeypatch: pytest.MonkeyPatch, vcpus: int | None, reports: list[str]
+) -> None:
+    reported: list[str] = []
+    spec = SimpleNamespace(eks_name="theirs", hyperpod_vcpus=vcpus, reservation=None)
+    cluster = SimpleNamespace(spec=spec, refuse_going=lambda _: None)
+    nodes = [SimpleNamespace(name="n-1")]
+    gateway = SimpleNamespace(report_node=reported.append)
+    live = SimpleNamespace(training_nodes=nodes, idle_nodes=nodes, kubernetes=gateway)
+    for name, answer in {
+        "first_cause": SimpleNamespace(node="n-1", blames_machine=True),
+        "pending_restart": None,
+        "cluster_of": "c-1",
+        "live_cluster": live,
+    }.items():
+        monkeypatch.setattr(next_attempt, name, lambda *_, answer=answer: answer)
+    services: Any = SimpleNamespace(cluster_states=SimpleNamespace(load=lambda _: cluster))
+    run: Any = SimpleNamespace(failures=[], attempts=[])
+
+    taken_out = next_attempt._take_out_bad_node(services, run)
+
+    assert ([taken_out] if taken_out else [], reported) == (reports, reports)

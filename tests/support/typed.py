@@ -66,6 +66,10 @@ class Account:
         if name != "theirs":
             raise NotPossibleNow(f"there is no EKS cluster {name}")
 
+    def find_hyperpod_cluster(self, name: str) -> str:
+        self.asked.append(f"hyperpod {name}")
+        return "theirs"
+
 
 def parse(text: str, *, account: Account | None = None, **finders: object) -> object:
     """The command, where the account and the channel have what is above; without what is None."""
@@ -75,6 +79,7 @@ def parse(text: str, *, account: Account | None = None, **finders: object) -> ob
         "find_saved": channel(saved()),
         "find_file_system": account.find_file_system,
         "find_eks_cluster": account.find_eks_cluster,
+        "find_hyperpod_cluster": account.find_hyperpod_cluster,
         "own_code": RULES,
     }
     return parse_command(text, **(known | finders))

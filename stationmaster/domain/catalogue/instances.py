@@ -15,6 +15,8 @@ from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.spelling import nearest
 
 PRICES_AS_OF: Final = "2026-07-20, us-east-1 on demand"
+HYPERPOD: Final = "ml."
+"""What SageMaker HyperPod calls an EC2 instance type begins with."""
 
 
 class Gpu(Frozen):
@@ -93,6 +95,17 @@ class InstanceType(Frozen):
     memory_gib: int
     price_per_hour_usd: float | None
     peak_tflops_bf16: float | None
+    is_hyperpod: bool = False
+    """Whether its nodes are SageMaker HyperPod's."""
+
+    @property
+    def label(self) -> str:
+        """What its nodes in Kubernetes are labelled as."""
+        return f"{HYPERPOD}{self.name}" if self.is_hyperpod else self.name
+
+    def on_hyperpod(self, vcpus: int) -> InstanceType:
+        """Return the type as HyperPod's nodes offer it: half the CPUs, without multithreading."""
+        return self.model_copy(update={"is_hyperpod": True, "vcpus": vcpus})
 
     @property
     def prepaid(self) -> InstanceType:
@@ -122,7 +135,8 @@ class InstanceType(Frozen):
 
 
 def _row(*row: str | float | None) -> InstanceType:
-    return InstanceType.model_validate(dict(zip(InstanceType.model_fields, row, strict=True)))
+    columns = list(InstanceType.model_fields)[: len(row)]
+    return InstanceType.model_validate(dict(zip(columns, row, strict=True)))
 
 
 # fmt: off
@@ -171,11 +185,12 @@ CATALOGUE: Final[dict[str, InstanceType]] = {row.name: row for row in _ROWS}
 
 
 def get_instance(name: str) -> InstanceType:
-    """Look an instance type up.
+    """Look an instance type up, by EC2's name or HyperPod's.
 
     Raises:
         UnknownInstance: with the nearest known name.
     """
+    name = name.removeprefix(HYPERPOD)
     if name in CATALOGUE:
         return CATALOGUE[name]
     close = nearest(name, CATALOGUE)

@@ -91,7 +91,8 @@ def _changes(cluster: Cluster, event: ClusterEvent) -> dict[str, object]:
             known = _replacements(cluster, event)
             return {"replacements": known, "checks": []}  # those looked at other nodes
         case ev.JobKindChosen():
-            return {"job_kind": event.kind}
+            settled = {"hyperpod_vcpus": event.hyperpod_vcpus}
+            return {"job_kind": event.kind, "spec": cluster.spec.model_copy(update=settled)}
         case ev.ClusterPreflightWarned():
             return {}  # posted in the thread; it changes no state
         case ev.TeardownStarted() | ev.TeardownCompleted() | ev.TeardownFailed():

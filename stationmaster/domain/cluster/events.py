@@ -331,10 +331,12 @@ class NodeReplaced(_Event):
 
 
 class JobKindChosen(_Event):
-    """The operator of an existing EKS cluster was seen; jobs are of its kind."""
+    """An existing EKS cluster was seen: its operator, and whose nodes it has."""
 
     type: Literal["cluster.job_kind_chosen"] = "cluster.job_kind_chosen"
     kind: JobKind
+    hyperpod_vcpus: int | None = None
+    """The CPUs of each node where they are SageMaker HyperPod's; None elsewhere."""
 
 
 class TeardownStarted(_Event):

@@ -35,7 +35,7 @@ def why_not_replaced(cluster: Cluster, *, num_bad: int, num_nodes: int) -> str:
         num_nodes: how many training nodes there are.
     """
     spec, earlier = cluster.spec, len(of_this_pass(cluster))
-    if spec.eks_name:
+    if spec.eks_name and spec.hyperpod_vcpus is None:
         return f"nodes of EKS cluster {spec.eks_name} belong to others and are not replaced"
     if spec.reservation is not None:
         # Source: EC2 user guide, "Launch instances using Capacity Blocks": once an instance is

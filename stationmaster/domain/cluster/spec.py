@@ -98,6 +98,8 @@ class ClusterSpec(Frozen):
     eks_name: str = ""
     """The existing EKS cluster that it uses; "" where the product makes one. Nothing of it is made,
     changed, deleted or billed."""
+    hyperpod_vcpus: int | None = None
+    """The CPUs of each training node, once these are known to be SageMaker HyperPod's."""
     reservation: Reservation | None = None
     """The reservation of its training nodes, or None."""
     is_spot: bool = False
@@ -116,6 +118,8 @@ class ClusterSpec(Frozen):
     def instance(self) -> InstanceType:
         """The catalogue's entry of the training nodes' type; its price is 0 in a capacity block."""
         instance = get_instance(self.instance_type)
+        if self.hyperpod_vcpus is not None:
+            instance = instance.on_hyperpod(self.hyperpod_vcpus)
         return instance.prepaid if self.window is not None else instance
 
     @property

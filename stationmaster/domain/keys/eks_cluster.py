@@ -1,4 +1,4 @@
-"""`cluster=eks:NAME`: an existing EKS cluster, in which a run is only a guest."""
+"""`cluster=eks:NAME` or `hyperpod:NAME`: an existing EKS cluster, in which a run is a guest."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
+from stationmaster.domain.catalogue.instances import HYPERPOD
 from stationmaster.domain.errors import BadCommand
 from stationmaster.domain.keys import kept_cluster
 from stationmaster.domain.keys.key import Family, Key, Part, Start, Typed
@@ -16,10 +17,16 @@ _PREFIX: Final = "eks:"
 # Source: EKS API reference, CreateCluster: the name.
 _NAME: Final = re.compile(r"[0-9A-Za-z][A-Za-z0-9_-]{0,99}")
 _ARN: Final = re.compile(r"arn:[a-z-]+:eks:[a-z0-9-]+:\d+:cluster/([A-Za-z0-9_-]+)")
+_HYPERPOD: Final = "hyperpod:"
+# Source: SageMaker API reference, DescribeCluster: ClusterName.
+_HYPERPOD_NAME: Final = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
 
 
 def _meant(value: str) -> str | None:
     """Spell the cluster as it is accepted; None where none is meant."""
+    hyperpod = re.sub(r"(?i)^hyperpod[:/]*", "", value)
+    if hyperpod != value:
+        return f"{_HYPERPOD}{hyperpod}" if _HYPERPOD_NAME.fullmatch(hyperpod) else None
     found = _ARN.fullmatch(value)
     name = found[1] if found else re.sub(r"(?i)^eks[:/]*", "", value)
     is_meant = found is not None or value.lower().startswith("eks")
@@ -28,7 +35,8 @@ def _meant(value: str) -> str | None:
 
 CLUSTER: Final = Key(
     name="cluster",
-    help="an existing EKS cluster, eks:NAME, in which the run is a guest: nothing of it is made, "
+    help="an existing EKS cluster, eks:NAME, or that of a SageMaker HyperPod cluster, "
+    "hyperpod:NAME, in which the run is a guest: nothing of it is made, "
     "changed or deleted; needs file_system=fs-...",
     meanings=("eks", "eks_cluster", "eks_name"),
     meant=_meant,
@@ -43,6 +51,8 @@ class Option(Part):
 
     eks_name: str = ""
     """The existing EKS cluster that its cluster uses; "" for one that is made."""
+    hyperpod_name: str = ""
+    """The HyperPod cluster by which it was named; "" where it was named itself."""
 
 
 def read(typed: Typed) -> Option:
@@ -50,12 +60,17 @@ def read(typed: Typed) -> Option:
     value = typed.get(CLUSTER)
     if value is None:
         return Option()
+    hyperpod = value.removeprefix(_HYPERPOD)
+    if hyperpod != value and _HYPERPOD_NAME.fullmatch(hyperpod):
+        name = typed.ask.find_hyperpod_cluster(hyperpod)
+        typed.ask.find_eks_cluster(name)
+        return Option(eks_name=name, hyperpod_name=hyperpod)
     name = value.removeprefix(_PREFIX)
     if not value.startswith(_PREFIX) or not _NAME.fullmatch(name):
         meant = f"; did you mean cluster={_meant(value)}" if _meant(value) else ""
         raise BadCommand(
             f"cluster={value[:80]} is not accepted: expected {_PREFIX}NAME, an EKS cluster of "
-            f"others; on=NAME uses a kept cluster of this channel{meant}"
+            f"others, or {_HYPERPOD}NAME; on=NAME uses a kept cluster of this channel{meant}"
         )
     typed.ask.find_eks_cluster(name)
     return Option(eks_name=name)
@@ -70,7 +85,12 @@ def refuse(start: Start) -> None:
 
 def note(start: Start, plan: Plan) -> Iterable[str]:
     """Say that nothing of the cluster is made, changed or in the bill."""
-    if name := start.part(Option).eks_name:
+    option = start.part(Option)
+    if name := option.eks_name:
+        if option.hyperpod_name:
+            yield f"cluster={_HYPERPOD}{option.hyperpod_name} is EKS cluster {name}"
+        if option.hyperpod_name or start.words.get("instance", "").startswith(HYPERPOD):
+            yield "nodes of HyperPod are billed by SageMaker, at prices that are not known here"
         yield (
             f"cluster={_PREFIX}{name}: its control plane, nodes, plugins and file system stay "
             "as they are and are not in the bill; whether it has room and lets the product in is "

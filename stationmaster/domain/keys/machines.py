@@ -6,6 +6,7 @@ import re
 from typing import Final
 
 from stationmaster.domain.catalogue.instances import CATALOGUE as INSTANCES
+from stationmaster.domain.catalogue.instances import HYPERPOD
 from stationmaster.domain.catalogue.recipes import PRESET, SMOKE, Recipe
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.errors import BadCommand
@@ -55,7 +56,7 @@ NODES: Final = Key(
 )
 INSTANCE: Final = Key(
     name="instance",
-    help="EC2 instance type",
+    help="EC2 instance type; of SageMaker HyperPod also as ml.TYPE",
     meanings=("instance_type", "machine", "machine_type"),
     choices=tuple(INSTANCES),
     usual=_usual_instance,
@@ -81,9 +82,23 @@ class Option(Part):
     instance_type: str | None = None
 
 
+def _instance(typed: Typed) -> str | None:
+    """Read EC2's name of the type, or HyperPod's, which only clusters of others have."""
+    value = typed.get(INSTANCE)
+    if value is None or not value.startswith(HYPERPOD):
+        return value
+    name = value.removeprefix(HYPERPOD)
+    if not {"cluster", "on"} & typed.words.keys():
+        raise BadCommand(
+            f"instance={value[:80]} is a type of SageMaker HyperPod: expected cluster=hyperpod:NAME"
+            f" beside it, or instance={name[:80]} for nodes that are made"
+        )
+    return name
+
+
 def read(typed: Typed) -> Option:
     """Read the number of nodes; whether there is such an instance, the plan says."""
-    instance_type, value = typed.get(INSTANCE), typed.get(NODES)
+    instance_type, value = _instance(typed), typed.get(NODES)
     if value is None:
         return Option(instance_type=instance_type)
     first, colon, second = value.partition(":")

@@ -108,6 +108,8 @@ FindFileSystem = Callable[[str], FoundFileSystem]
 """Asks AWS about a file system by its id."""
 FindEksCluster = Callable[[str], None]
 """Asks EKS about a cluster by its name."""
+FindHyperPodCluster = Callable[[str], str]
+"""Asks SageMaker for the EKS cluster of a HyperPod cluster, both by their names."""
 FindReservation = Callable[[str], FoundReservation]
 """Asks EC2 about a reservation by its id."""
 
@@ -132,6 +134,7 @@ _no_clusters = _nobody(
 _no_results = _nobody(f"{{}} names a run of a channel, and none is known here; {_IN_CHANNEL}")
 _no_file_systems = _nobody(f"file_system={{}} names a file system {_OF_ACCOUNT}")
 _no_eks_clusters = _nobody(f"cluster=eks:{{}} names an EKS cluster {_OF_ACCOUNT}")
+_no_hyperpod_clusters = _nobody(f"cluster=hyperpod:{{}} names a HyperPod cluster {_OF_ACCOUNT}")
 _no_reservations = _nobody(f"{{}} is a reservation {_OF_ACCOUNT}")
 
 
@@ -149,6 +152,7 @@ class Finders(TypedDict, total=False):
     measure: Measure
     find_file_system: FindFileSystem
     find_eks_cluster: FindEksCluster
+    find_hyperpod_cluster: FindHyperPodCluster
     find_reservation: FindReservation
     own_code: OwnCodeRules | None
 
@@ -171,6 +175,8 @@ class Questions:
     """Asked for file_system=fs-... only."""
     find_eks_cluster: FindEksCluster = _no_eks_clusters
     """Asked for cluster=eks:NAME only."""
+    find_hyperpod_cluster: FindHyperPodCluster = _no_hyperpod_clusters
+    """Asked for cluster=hyperpod:NAME only."""
     find_reservation: FindReservation = _no_reservations
     """Asked for capacity=odcr:ID and block:ID only."""
     own_code: OwnCodeRules | None = None

@@ -39,6 +39,7 @@ from stationmaster.local.aws.schedules import Ticker
 from stationmaster.local.aws.services.eks import EksService
 from stationmaster.local.aws.services.fsx import FsxService
 from stationmaster.local.aws.services.quotas import QuotasService
+from stationmaster.local.aws.services.sagemaker import SageMakerService
 from stationmaster.local.aws.streams import StreamPumps
 from stationmaster.local.private import write_private
 from stationmaster.local.saved import Saved
@@ -142,7 +143,12 @@ class LocalAws:
             eks, fsx = EksService(running), FsxService(running)
             self._eks = eks
             running.identities.account.sources = (eks, fsx)
-            services = {"eks": eks, "fsx": fsx, "servicequotas": QuotasService(running)}
+            services = {
+                "eks": eks,
+                "fsx": fsx,
+                "sagemaker": SageMakerService(running, eks),
+                "servicequotas": QuotasService(running),
+            }
             front = self._front = Front(emulation=running, services=services, key=self._key)
             self._server = make_server(_HOST, 0, front, threaded=True, request_handler=QuietHandler)
             threading.Thread(

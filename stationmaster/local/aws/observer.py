@@ -35,6 +35,7 @@ class AwsObserver:
         zone: str,
         labels: Mapping[str, str],
         taints: Sequence[Mapping[str, str]],
+        threads_per_core: int = 2,
     ) -> None: ...
 
     def node_group_deleted(self, *, cluster: str, name: str) -> None: ...

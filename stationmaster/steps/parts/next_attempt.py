@@ -95,8 +95,9 @@ def _take_out_bad_node(services: Services, run: Run) -> str:
     if not name or sum(bool(each.bad_node) for each in run.attempts) >= MAX_REPLACED:
         return ""
     cluster = services.cluster_states.load(cluster_of(run))
+    spec, is_hyperpod = cluster.spec, cluster.spec.hyperpod_vcpus is not None
     # The next instance of a reservation would come on the same machine.
-    if cluster.spec.eks_name or cluster.spec.reservation is not None:
+    if (spec.eks_name and not is_hyperpod) or spec.reservation is not None:
         return ""
     cluster.refuse_going(f"replace node {name}")
     live = live_cluster(services, cluster)
@@ -104,6 +105,9 @@ def _take_out_bad_node(services: Services, run: Run) -> str:
     if name in there:
         if name not in {node.name for node in live.idle_nodes}:
             return ""  # another run's pods are on it
+        if is_hyperpod:
+            live.kubernetes.report_node(name)  # HyperPod replaces its nodes itself
+            return name
         live.kubernetes.cordon(name)
         services.scaling_groups.replace(there[name].instance_id)
     return name

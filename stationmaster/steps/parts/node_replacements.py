@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 # the next one boots and joins in ten. Source of the first: EKS user guide, "Delete a managed node
 # group".
 WAIT_S: Final = 1200
+# The same with HyperPod, whose new nodes pass health checks before they take pods. An assumption.
+HYPERPOD_WAIT_S: Final = 3600
 
 
 def raise_if_replacing(cluster: Cluster) -> None:
@@ -91,6 +93,34 @@ def begin_replacing(
     return f"{', '.join(sorted(bad))} was replaced and is still there"
 
 
+def await_hyperpod(services: Services, cluster: Cluster) -> bool:
+    """Report bad nodes to HyperPod, which replaces its nodes itself; say whether enough are fit.
+
+    Raises:
+        StepTimedOut: too few are in time.
+        IllegalTransition: the cluster goes away, so that nothing may be asked any more.
+    """
+    live, begun = live_cluster(services, cluster), open_replacements(cluster)
+    bad = {each.node for each in begun}
+    for name in bad & {node.name for node in live.training_nodes}:
+        # Read anew: nothing is asked of HyperPod for a cluster that goes away.
+        services.cluster_states.load(live.cluster_id).refuse_going(f"report node {name}")
+        live.kubernetes.report_node(name)
+    fit = [node for node in live.training_nodes if node.name not in bad]
+    if len(fit) >= cluster.spec.nodes:
+        _record_replaced(services, cluster, begun)
+        return True
+    last = begun[-1]
+    check_time(
+        services,
+        since=max(each.began_at for each in begun),
+        limit_s=HYPERPOD_WAIT_S,
+        what=f"node {last.node} failed check {last.check} ({last.reason}), was reported to "
+        "HyperPod, and no other one has come",
+    )
+    return False
+
+
 def replace_nodes(services: Services, cluster: Cluster, found: NodeGroup) -> bool:
     """Take bad nodes out once more, and look whether others are there in their place.
 
@@ -99,22 +129,14 @@ def replace_nodes(services: Services, cluster: Cluster, found: NodeGroup) -> boo
         StepTimedOut: none has come in time.
         IllegalTransition: the cluster goes away, so that nothing may be asked of it any more.
     """
-    cluster_id, begun = cluster.cluster_id, open_replacements(cluster)
+    begun = open_replacements(cluster)
     live = live_cluster(services, cluster)
     there = {node.instance_id: node for node in live.training_nodes}
     left = [each for each in begun if each.instance_id in there]
     _take_out(services, live, left)
     ready = sum(node.ready for node in there.values())
     if not left and ready >= cluster.spec.nodes and ready == len(there):
-        events = [
-            NodeReplaced(
-                **services.cluster_stamp(cluster_id, "node.replaced", each.instance_id),
-                node=each.node,
-                instance_id=each.instance_id,
-            )
-            for each in begun
-        ]
-        services.cluster_states.record(cluster_id, events)
+        _record_replaced(services, cluster, begun)
         return True
     last = begun[-1]
     what = f"node {last.node} failed check {last.check} ({last.reason}) and no other one has come"
@@ -132,6 +154,18 @@ def replace_nodes(services: Services, cluster: Cluster, found: NodeGroup) -> boo
         seen=found.failure,
     )
     return False
+
+
+def _record_replaced(services: Services, cluster: Cluster, begun: Sequence[Replacement]) -> None:
+    events = [
+        NodeReplaced(
+            **services.cluster_stamp(cluster.cluster_id, "node.replaced", each.instance_id),
+            node=each.node,
+            instance_id=each.instance_id,
+        )
+        for each in begun
+    ]
+    services.cluster_states.record(cluster.cluster_id, events)
 
 
 def _take_out(services: Services, live: LiveCluster, bad: Sequence[Replacement]) -> None:

@@ -7,6 +7,7 @@ import pytest
 from stationmaster.domain.commands.grammar import parse_command
 from stationmaster.domain.commands.requests import CreateCluster
 from stationmaster.domain.errors import NotPossibleNow
+from stationmaster.domain.keys.registry import typed_options
 from tests.support.typed import FILE_SYSTEM, STORAGE, Account, parse, refused, start_of
 
 GUEST = f"cluster=eks:theirs file_system={FILE_SYSTEM}"
@@ -39,10 +40,36 @@ def test_plan_and_a_kept_cluster_take_the_key_as_well() -> None:
     assert kept.spec.price_per_hour_usd == 0.0
 
 
+def test_hyperpod_cluster_is_the_eks_cluster_that_sagemaker_names() -> None:
+    account = Account()
+
+    start = start_of(f"tiny-llama {GUEST.replace('eks:', 'hyperpod:pod-')}", account=account)
+
+    assert (start.options.eks_name, account.asked[-2:]) == (
+        "theirs",
+        ["hyperpod pod-theirs", "theirs"],
+    )
+    assert typed_options(start.options)["cluster"] == "eks:theirs"
+    assert "cluster=hyperpod:pod-theirs is EKS cluster theirs" in start.plan.warnings
+    assert any("billed by SageMaker" in each for each in start.plan.warnings)
+
+
+def test_types_of_hyperpod_are_those_of_ec2_in_clusters_of_others_only() -> None:
+    start = start_of(f"tiny-llama instance=ml.c5.2xlarge {GUEST}")
+
+    assert start.options.instance_type == "c5.2xlarge"
+    assert start.plan.instance_type == "c5.2xlarge"
+    assert any("billed by SageMaker" in each for each in start.plan.warnings)
+    said = str(refused("tiny-llama instance=ml.c5.2xlarge"))
+    assert "expected cluster=hyperpod:NAME beside it, or instance=c5.2xlarge" in said
+
+
 @pytest.mark.parametrize(
     ("typed", "meant"),
     [
         ("theirs", ""),
+        ("HyperPod/pod-1", "hyperpod:pod-1"),
+        ("hyperpod:", ""),
         ("eks/theirs", "eks:theirs"),
         ("EKS:theirs", "eks:theirs"),
         ("arn:aws:eks:us-west-2:123456789012:cluster/theirs", "eks:theirs"),

@@ -324,6 +324,7 @@ _BY_SERVICE: Final[Mapping[str, Mapping[str, Rule]]] = {
         "ListObjects ListObjectsV2 HeadBucket": _on_bucket("s3:ListBucket"),
         "GetBucketLocation GetBucketAcl GetBucketPolicy": _on_bucket(),
     },
+    "sagemaker": {"DescribeCluster": _plain("sagemaker:cluster/000000000000")},  # its id is unknown
     "scheduler": {
         "CreateSchedule UpdateSchedule DeleteSchedule": _plain(
             "scheduler:schedule/{GroupName}/{Name}"

@@ -22,6 +22,8 @@ from stationmaster.local.cluster.controllers.controller import Controller, Key
 from stationmaster.local.cluster.events import EventRecorder
 
 NODE_GROUP_LABEL = "eks.amazonaws.com/nodegroup"
+# By the second value HyperPod is asked for another node, which comes at once here.
+_HEALTH, _REPORTED = "sagemaker.amazonaws.com/node-health-status", "UnschedulablePendingReplacement"
 _MAX_PODS = "110"
 _GPU = infrastructure.DEVICES[infrastructure.NVIDIA_PLUGIN]
 # Faults of one machine: the first node that takes jobs only has it, and none that comes later.
@@ -115,6 +117,8 @@ class NodeController(Controller):
         with self._lock:
             hardware = dict(self._hardware.get(name, {}))
         labels = dict(node["metadata"]["labels"])
+        if _is_reported(node):
+            labels[_HEALTH] = "Schedulable"
         self._remove(node)
         taints = [
             taint
@@ -215,6 +219,8 @@ class NodeController(Controller):
     # Devices
 
     def keys_of(self, change: Change) -> Iterable[Key]:
+        if change.resource == resources.NODES.key and _is_reported(change.object):
+            yield (change.object["metadata"]["name"],)
         if change.resource != resources.PODS.key:
             return
         if infrastructure.pod_role(change.object) in infrastructure.DEVICES:
@@ -223,6 +229,10 @@ class NodeController(Controller):
                 yield (node,)
 
     def reconcile(self, key: Key) -> float | None:
+        node = self.objects.find(resources.NODES, "", key[0])
+        if node is not None and _is_reported(node):
+            self.replace(key[0])
+            return None
         visible = self._visible(key[0])
 
         def fill(node: Object) -> None:
@@ -285,3 +295,7 @@ def _status(visible: Mapping[str, str], address: str, name: str) -> Object:
             "architecture": "amd64",
         },
     }
+
+
+def _is_reported(node: Object) -> bool:
+    return bool((node["metadata"].get("labels") or {}).get(_HEALTH) == _REPORTED)
