@@ -13,7 +13,8 @@ import aws_cdk as cdk
 from cdk_nag import AwsSolutionsChecks
 
 from stacks.application import add_stacks
-from stacks.config import read_config, read_context
+from stacks.chosen_settings import chosen_config
+from stacks.config import read_context
 
 try:
     app = cdk.App(
@@ -23,7 +24,7 @@ try:
         # What CloudFormation would refuse ends the synthesis; without this it is a warning.
         post_cli_context={"@aws-cdk/core:validateAgainstDefaultRules": True},
     )
-    config = read_config(app.node.try_get_context("stationmaster"))
+    config = chosen_config(app.node.try_get_context)
 except ValueError as error:
     sys.exit(str(error))
 add_stacks(app, config)

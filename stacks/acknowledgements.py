@@ -10,11 +10,16 @@ from constructs import IConstruct
 
 
 def accept(scope: IConstruct, rule: str, reason: str) -> None:
-    """Accept the finding `rule` (e.g. "SQS3" or "IAM5[Resource::*]") on `scope`, saying why."""
+    """Accept the finding `rule` (e.g. "SQS3" or "IAM5[Resource::*]") on `scope`, saying why.
+
+    A rule of another checker has its name before it: "CloudFormation-Validate::E3050".
+    """
     if len(reason) < 20:
         raise ValueError(f"reason for accepting {rule} is {reason!r}; expected a sentence")
     cdk.Validations.of(scope).acknowledge(
-        cdk.Acknowledgment(id=f"AwsSolutions-{rule}", reason=reason)
+        cdk.Acknowledgment(
+            id=rule if rule.startswith("CloudFormation") else f"AwsSolutions-{rule}", reason=reason
+        )
     )
 
 

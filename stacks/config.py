@@ -25,6 +25,8 @@ _EKS_NAME: Final = r"^[0-9A-Za-z][A-Za-z0-9_-]{0,99}$"
 _SUBNET_ID: Final = re.compile(r"subnet-(?:[0-9a-f]{8}|[0-9a-f]{17})")
 # A zone of a region; those named after a city (local zones) have neither EKS nor FSx.
 _ZONE: Final = r"^[a-z]{2}(?:-[a-z]+)+-[0-9][a-f]$"
+# Of those that AWS's services take in common: none with a comma, which separates them.
+_TAG: Final = r"^[A-Za-z0-9_.:/+@-][A-Za-z0-9_ .:/+@-]{0,127}=[A-Za-z0-9_ .:/+@=-]{0,255}$"
 # What the fields below that are lists may take of the 4 KB that a function's variables have; the
 # rest is kept for what the stacks write themselves, and for settings to come.
 MOST_LISTED: Final = 900
@@ -42,6 +44,16 @@ class StageConfig(Frozen, extra="forbid"):
     # With a function's name and the region it is a role's name, of 64 characters at most.
     deployment: str = Field(default="stationmaster", pattern=r"^[a-z][a-z0-9-]{0,27}$")
     """Prefix of the functions', their roles' and the state machines' names"""
+    permissions_boundary: str = Field(
+        default="",
+        pattern=r"^(arn:aws[a-z-]*:iam::([0-9]{12}|aws):policy/[A-Za-z0-9_+=,.@/-]{1,512})?$",
+    )
+    """ARN of the policy that bounds every role of the stacks"""
+    # Functions' variables name some roles.
+    role_path: str = Field(default="/", max_length=64, pattern=r"^/([A-Za-z0-9_+=.@-]+/)*$")
+    """Path of every role of the stacks"""
+    tags: tuple[Annotated[str, Field(pattern=_TAG)], ...] = Field(default=(), max_length=20)
+    """Further tags of all that the stacks and runs create, KEY=VALUE each"""
     image_tag: str = "0.1.0"
     """Tag that container/build.sh pushed"""
     more_images: tuple[
@@ -189,6 +201,17 @@ class StageConfig(Frozen, extra="forbid"):
             )
         return self
 
+    @field_validator("tags")
+    @classmethod
+    def _leave_our_tags_alone(cls, tags: tuple[str, ...]) -> tuple[str, ...]:
+        keys = [each.partition("=")[0] for each in tags]
+        for key in keys:
+            if key.lower().startswith(("aws:", "stationmaster:")) or key == "Name":
+                raise ValueError(f'"{key}" is a tag that AWS or Stationmaster sets; leave it out')
+            if keys.count(key) > 1:
+                raise ValueError(f'"{key}" is given twice; give each tag once')
+        return tags
+
     @model_validator(mode="after")
     def _let_people_in_by_address(self) -> StageConfig:
         for cidr in self.api_cidrs:
@@ -254,8 +277,10 @@ def read_context(path: Path) -> dict[str, Any]:
     return context
 
 
-def read_config(context: Mapping[str, Any] | None) -> StageConfig:
-    """Read the configuration in the context of cdk.json.
+def read_config(
+    context: Mapping[str, Any] | None, *, source: str = "cdk.json, object stationmaster"
+) -> StageConfig:
+    """Read the configuration that `source` has: the context of cdk.json, or a file.
 
     Raises:
         ValueError: one sentence that names the field and what was expected.
@@ -266,6 +291,4 @@ def read_config(context: Mapping[str, Any] | None) -> StageConfig:
         problem = exc.errors()[0]
         field = ".".join(map(str, problem["loc"]))
         message = problem["msg"].removeprefix("Value error, ")
-        raise ValueError(
-            f"cdk.json, object stationmaster: {f'{field}: ' if field else ''}{message}"
-        ) from exc
+        raise ValueError(f"{source}: {f'{field}: ' if field else ''}{message}") from exc

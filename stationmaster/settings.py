@@ -20,6 +20,7 @@ from stationmaster.domain.catalogue.recipes import Framework
 from stationmaster.domain.errors import PermanentError
 from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.images import RELAY_IMAGE, TRAINING_IMAGE
+from stationmaster.domain.names import TAG_DEPLOYMENT
 from stationmaster.domain.outside import first_problem
 from stationmaster.domain.rules import Rules
 
@@ -36,6 +37,9 @@ class Settings(Frozen, extra="forbid"):
     """What differs between deployments. Durations are in seconds."""
 
     deployment: str = Field(default="stationmaster", description="prefix of what is created")
+    tags: tuple[str, ...] = Field(
+        default=(), description="further tags of everything that is created, KEY=VALUE each"
+    )
     region: str
     table_name: str
     bus_name: str
@@ -228,6 +232,12 @@ class Settings(Frozen, extra="forbid"):
         console = f"https://{self.region}.console.aws.amazon.com/cloudwatch/home"
         return f"{console}?region={self.region}#dashboards/dashboard/{self.deployment}"
 
+    @property
+    def shared_tags(self) -> dict[str, str]:
+        """The tags of everything that this deployment creates."""
+        own = dict(each.partition("=")[::2] for each in self.tags)
+        return {**own, TAG_DEPLOYMENT: self.deployment}
+
     def image_of(self, framework: Framework) -> str:
         """Return the image for pods of `framework`; "" where the deployment has none."""
         match framework:
@@ -294,6 +304,11 @@ def read_rules(path: Path) -> Rules:
         return Rules.model_validate_json(path.read_bytes())
     except ValidationError as exc:
         raise ValueError(f"{path}: {first_problem(exc)}") from exc
+
+
+def own_region() -> str | None:
+    """Read AWS_REGION, which boto3 itself does not; it counts more than what boto3 reads."""
+    return os.environ.get("AWS_REGION") or None
 
 
 def artifacts_bucket() -> str:

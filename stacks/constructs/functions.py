@@ -54,7 +54,8 @@ class FunctionRoles(Construct):
         ]
         # The roles that need an access entry in every run's cluster.
         self.cluster_access_arns = tuple(
-            function_role_arn(granted.deployment, name) for name in self._in_clusters
+            function_role_arn(granted.deployment, name, path=granted.role_path)
+            for name in self._in_clusters
         )
 
     def ask_before_leaving(self, asked: lambda_.Function) -> None:
@@ -86,9 +87,9 @@ class FunctionRoles(Construct):
         return role
 
 
-def function_role_arn(deployment: str, function: str) -> str:
+def function_role_arn(deployment: str, function: str, *, path: str) -> str:
     """Write the role's ARN of a function of the workflow stack; `function` may be a pattern."""
-    return role_arn(_role_name(deployment, function))
+    return role_arn(path.removeprefix("/") + _role_name(deployment, function))
 
 
 def _role_name(deployment: str, function: str) -> str:

@@ -68,6 +68,7 @@ class Granted:
     dataset_bucket_arns: tuple[str, ...]
     linked_bucket_arns: tuple[str, ...]
     eks_clusters: tuple[str, ...]  # existing ones, by their names
+    role_path: str  # of every role of the stacks: "/", or /PATH/
     function_role_arns: str  # a pattern of the functions' roles, of which some administer clusters
     kubectl_role_arns: tuple[str, ...]  # of people who may look at clusters
     artifacts_arn: str  # of the bucket

@@ -60,7 +60,7 @@ class AccessEntries(Adapter):
                 clusterName=name,
                 principalArn=role_arn,
                 kubernetesGroups=groups,
-                tags=tags(cluster_id, run_id, deployment=self._settings.deployment),
+                tags=tags(cluster_id, run_id, shared=self._settings.shared_tags),
             )
         with ignoring_existing(f"associating {policy} with {role_arn}"):
             self._client.associate_access_policy(

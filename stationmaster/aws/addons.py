@@ -59,7 +59,7 @@ class Addons:
 
     def __init__(self, settings: Settings, client: EKSClient) -> None:
         self._client = client
-        self._deployment = settings.deployment
+        self._shared_tags = settings.shared_tags
         # Which AWS role the service account of an add-on's pods has.
         self._roles = {
             FSX_CSI_ADDON: (FSX_CSI_ACCOUNT, settings.fsx_csi_role_arn),
@@ -98,6 +98,6 @@ class Addons:
                 clusterName=cluster_name(cluster_id),
                 addonName=name,
                 resolveConflicts="OVERWRITE",
-                tags=tags(cluster_id, run_id, deployment=self._deployment),
+                tags=tags(cluster_id, run_id, shared=self._shared_tags),
                 **arguments,
             )

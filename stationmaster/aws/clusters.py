@@ -109,7 +109,7 @@ class Clusters(Adapter):
                     "bootstrapClusterCreatorAdminPermissions": False,
                 },
                 clientRequestToken=cluster_id,
-                tags=tags(cluster_id, run_id, deployment=self._settings.deployment),
+                tags=tags(cluster_id, run_id, shared=self._settings.shared_tags),
             )
 
     def _network(self, security_group_id: str) -> VpcConfigRequestTypeDef:

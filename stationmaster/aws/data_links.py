@@ -98,7 +98,7 @@ class DataLinks(Adapter):
                 FileSystemPath=path,
                 DataRepositoryPath=source,
                 BatchImportMetaDataOnCreate=True,
-                Tags=tag_list(cluster_id, run_id, deployment=self._settings.deployment),
+                Tags=tag_list(cluster_id, run_id, shared=self._settings.shared_tags),
             )
 
     def release(self, cluster_id: ClusterId, association_id: str) -> None:

@@ -134,7 +134,7 @@ class FileSystems(Adapter):
                 SubnetIds=[subnet_id],
                 SecurityGroupIds=[security_group_id],
                 LustreConfiguration=_lustre(mbps_per_tib),
-                Tags=tag_list(cluster_id, run_id, deployment=self._settings.deployment),
+                Tags=tag_list(cluster_id, run_id, shared=self._settings.shared_tags),
             )
 
     def release(self, cluster_id: ClusterId, file_system_id: str) -> None:

@@ -147,7 +147,7 @@ class LaunchTemplates(Adapter):
         name = launch_template_name(cluster_id, node_group)
 
         def tagged(kind: str) -> Any:
-            return tag_specification(kind, cluster_id, run_id, deployment=self._settings.deployment)
+            return tag_specification(kind, cluster_id, run_id, shared=self._settings.shared_tags)
 
         common = {
             # With one hop, an answer does not reach a pod: pods cannot take the node's role.

@@ -44,7 +44,7 @@ class MetricsLogs(Adapter):
         with ignoring_existing(f"creating log group {name}", "ResourceAlreadyExistsException"):
             self._client.create_log_group(
                 logGroupName=name,
-                tags=tags(cluster_id, run_id, deployment=self._settings.deployment),
+                tags=tags(cluster_id, run_id, shared=self._settings.shared_tags),
             )
         with aws_call(f"limiting how long log group {name} keeps lines"):
             self._client.put_retention_policy(logGroupName=name, retentionInDays=_DAYS)

@@ -233,6 +233,6 @@ class NodeGroups(Adapter):
                     "version": "$Latest",
                 },
                 clientRequestToken=f"{cluster_id}-{name}",
-                tags=tags(cluster_id, run_id, deployment=self._settings.deployment),
+                tags=tags(cluster_id, run_id, shared=self._settings.shared_tags),
                 **arguments,
             )

@@ -42,7 +42,7 @@ class PlacementGroups(Adapter):
                         "placement-group",
                         cluster_id,
                         run_id,
-                        deployment=self._settings.deployment,
+                        shared=self._settings.shared_tags,
                     )
                 ],
             )

@@ -80,7 +80,7 @@ class PodIdentities(Adapter):
                     namespace=namespace,
                     serviceAccount=account,
                     roleArn=role_arn,
-                    tags=tags(cluster_id, run_id, deployment=self._settings.deployment),
+                    tags=tags(cluster_id, run_id, shared=self._settings.shared_tags),
                 )
                 is_new = True
         return is_new

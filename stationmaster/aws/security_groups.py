@@ -117,7 +117,7 @@ class SecurityGroups(Adapter):
                             cluster_id,
                             run_id,
                             {TAG_SUBNET: subnet_id},
-                            deployment=self._settings.deployment,
+                            shared=self._settings.shared_tags,
                         )
                     ],
                 )["GroupId"]

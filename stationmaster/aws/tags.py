@@ -25,10 +25,10 @@ def tag_list(
     run_id: RunId | None,
     more: Mapping[str, str] | None = None,
     *,
-    deployment: str,
+    shared: Mapping[str, str],
 ) -> Any:
     """Write the tags of a resource, in the form of creating calls."""
-    pairs = {**tags(cluster_id, run_id, deployment=deployment), **(more or {})}
+    pairs = {**tags(cluster_id, run_id, shared=shared), **(more or {})}
     return [{"Key": key, "Value": value} for key, value in pairs.items()]
 
 
@@ -38,8 +38,8 @@ def tag_specification(
     run_id: RunId | None,
     more: Mapping[str, str] | None = None,
     *,
-    deployment: str,
+    shared: Mapping[str, str],
 ) -> Any:
     """Write the same in the form of EC2's creating calls."""
-    wanted = tag_list(cluster_id, run_id, more, deployment=deployment)
+    wanted = tag_list(cluster_id, run_id, more, shared=shared)
     return {"ResourceType": resource_type, "Tags": wanted}

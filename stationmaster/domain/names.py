@@ -5,6 +5,7 @@ Each is a pure function of an id, so that teardown and reaper find what a crashe
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from stationmaster.domain.ids import ClusterId, RunId
@@ -129,12 +130,12 @@ def placement_group_name(cluster_id: ClusterId) -> str:
     return f"stationmaster-{cluster_id}"
 
 
-def tags(cluster_id: ClusterId, run_id: RunId | None = None, *, deployment: str) -> dict[str, str]:
-    """Make the tags of what is created for a cluster; `run_id` is the run that caused it."""
+def tags(
+    cluster_id: ClusterId, run_id: RunId | None = None, *, shared: Mapping[str, str]
+) -> dict[str, str]:
+    """Make the tags of what is created for a cluster; `run_id` is the run that caused it.
+
+    `shared` are those of everything that the deployment makes.
+    """
     caused = {TAG_RUN_ID: run_id} if run_id is not None else {}
-    return {
-        TAG_CLUSTER_ID: cluster_id,
-        TAG_DEPLOYMENT: deployment,
-        "Name": cluster_name(cluster_id),
-        **caused,
-    }
+    return {**shared, TAG_CLUSTER_ID: cluster_id, "Name": cluster_name(cluster_id), **caused}

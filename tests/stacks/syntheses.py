@@ -42,6 +42,9 @@ PRIVATE: Final[Mapping[str, Any]] = {
     "dataset_key_arns": ["arn:aws:kms:us-west-2:123456789012:key/0a1b2c3d"],
     "eks_clusters": ["team-gpu"],
     "trace_functions": False,
+    "permissions_boundary": "arn:aws:iam::123456789012:policy/limits/workloads",
+    "role_path": "/teams/ml/",
+    "tags": ["CostCenter=42", "Owner=ml team=a"],
 }
 VARIANTS: Final = ("main", "existing", "private", "networks")
 ZONES: Final = ("bd", "abc", "abcdef")
