@@ -14,12 +14,10 @@ from botocore.exceptions import (
     BotoCoreError,
     ClientError,
     NoCredentialsError,
-    NoRegionError,
-    ProfileNotFound,
 )
 
 from stationmaster.domain.errors import PermanentError, TransientError
-from stationmaster.settings import Settings
+from stationmaster.settings import Settings, own_region
 
 if TYPE_CHECKING:
     from botocore.config import Config
@@ -122,7 +120,7 @@ def make_client(service: str, *, region: str | None, config: Config | None = Non
     Without `region` it is that of the environment or the profile.
 
     Raises:
-        PermanentError: neither has one, or there is no such profile.
+        PermanentError: neither has one or it is none, or the profile or its file is not there.
     """
     # Half of what importing the bot would take; its first command needs them.
     import boto3
@@ -130,8 +128,8 @@ def make_client(service: str, *, region: str | None, config: Config | None = Non
     from stationmaster.aws.configs import CONFIG
 
     try:
-        return boto3.client(service, region_name=region, config=config or CONFIG)  # type: ignore[call-overload]  # the stubs list literal names
-    except (NoRegionError, ProfileNotFound) as exc:
+        return boto3.client(service, region_name=region or own_region(), config=config or CONFIG)  # type: ignore[call-overload]  # the stubs list literal names
+    except BotoCoreError as exc:
         why = str(exc).rstrip(".")
         raise PermanentError(f"AWS is not set up: {why}; set AWS_REGION or AWS_PROFILE") from exc
 

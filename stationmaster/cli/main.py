@@ -36,8 +36,6 @@ OK, NO, BAD_INPUT = 0, 1, 2
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of the console script; the return value is the exit code."""
     arguments = make_parser().parse_args(argv)
-    if region := os.environ.get("AWS_REGION"):
-        os.environ["AWS_DEFAULT_REGION"] = region  # boto3 reads this one only
     try:
         return int(arguments.run(arguments))
     except UserError as error:

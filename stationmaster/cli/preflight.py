@@ -19,7 +19,6 @@ from stationmaster.aws.calls import AwsNotFound, aws_call, make_client
 from stationmaster.cli.state_directory import enter_local_mode
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.commands.grammar import parse_requests
-from stationmaster.domain.errors import BadCommand
 from stationmaster.preflight import examine_all
 from stationmaster.preflight.findings import Finding, lacking
 from stationmaster.preflight.subject import DEPLOYMENT, of_start
@@ -73,8 +72,8 @@ def _settings(arguments: argparse.Namespace) -> Settings:
 
 def _deployed(deployment: str) -> Settings:
     """Read the settings of a deployment's bot; without a deployment, of the account alone."""
-    region = _region()
-    client = make_client("lambda", region=region)
+    client = make_client("lambda", region=None)
+    region = client.meta.region_name
     name = f"{deployment}-bot"
     try:
         with aws_call(f"looking for function {name}"):
@@ -85,12 +84,3 @@ def _deployed(deployment: str) -> Settings:
         alone = found.get("Environment", {}).get("Variables", {})
     needed = {f"{PREFIX}TABLE_NAME": "", f"{PREFIX}BUS_NAME": "", f"{PREFIX}REGION": region}
     return Settings.from_environment(needed | {**alone})
-
-
-def _region() -> str:
-    import boto3
-
-    region = boto3.Session().region_name
-    if not region:
-        raise BadCommand("no region is set; set AWS_REGION, or choose a profile that has one")
-    return str(region)
