@@ -28,7 +28,7 @@ class Turn:
 
 
 class GuardStore(Rows):
-    """Reads the item, and makes the write that goes with a start."""
+    """Reads the item, makes the write that goes with a start, and says whether there are starts."""
 
     def read(self) -> Turn:
         item = self._item("reading what was started lately", table.START_GUARD)
@@ -38,6 +38,24 @@ class GuardStore(Rows):
             name: datetime.fromisoformat(value["S"]) for name, value in item["started"]["M"].items()
         }
         return Turn(version=int(item["version"]["N"]), started=started)
+
+    def drained(self) -> tuple[datetime, str] | None:
+        """Read since when and why no new starts are taken; None where they are."""
+        item = self._item("reading whether starts are taken", table.DRAIN)
+        if item is None:
+            return None
+        return datetime.fromisoformat(item["since"]["S"]), item["reason"]["S"]
+
+    def drain(self, reason: str, *, at: datetime) -> None:
+        """Take no new starts from now on; when that began stays where it was so already."""
+        earlier = self.drained()
+        since = earlier[0] if earlier is not None else at
+        values = {"since": {"S": since.isoformat()}, "reason": {"S": reason}}
+        self._put_item("ending starts", {**table.DRAIN.attributes, **values})
+
+    def undrain(self) -> None:
+        """Take new starts again."""
+        self._delete_item("allowing starts", table.DRAIN)
 
     def write(self, read: Turn, owner: str, *, at: datetime) -> dict[str, Any]:
         """Make the item to write with a start of `owner`; it refuses a slower start."""

@@ -136,6 +136,41 @@ class Secrets(Adapter):
             self._client.put_secret_value(SecretId=secret_id, SecretString=json.dumps(fields))
         self._slack = None
 
+    def fill_in(
+        self, secret_id: str, new: Mapping[str, object], kind: type[BaseModel]
+    ) -> dict[str, str]:
+        """Write fields of a secret, leave its others, and say of each what was done.
+
+        Raises:
+            PermanentError: there is no such secret, what it has is no JSON, or it would lack a
+                field; nothing is written then.
+        """
+        what = f'filling in secret "{secret_id}"'
+        try:
+            with aws_call(what):
+                text = self._client.get_secret_value(SecretId=secret_id)["SecretString"]
+        except AwsNotFound as exc:
+            if _NO_VALUE not in str(exc):
+                raise PermanentError(str(exc)) from exc
+            text = json.dumps({"token": ""} if kind is HuggingFaceCredentials else {})
+        try:
+            before = json.loads(text)
+            fields = {**before, **new}
+            kind.model_validate(fields)
+        except ValidationError as exc:
+            wrong = ", ".join(str(error["loc"][0]) for error in exc.errors() if error["loc"])
+            raise PermanentError(f"{what}: {wrong} would be missing or malformed") from None
+        except (ValueError, TypeError):
+            raise PermanentError(f"{what}: what it has is no JSON object; empty it first") from None
+        done = {
+            name: "added" if name not in before else "as it was" if before[name] == value else "set"
+            for name, value in new.items()
+        }
+        if set(done.values()) != {"as it was"}:
+            with aws_call(what):
+                self._client.put_secret_value(SecretId=secret_id, SecretString=json.dumps(fields))
+        return done
+
     def hugging_face_token(self) -> SecretStr | None:
         """Read the token for gated models; None when nobody has set one.
 

@@ -202,6 +202,7 @@ def channel(channel_id: str) -> Key:
 
 
 START_GUARD: Final = Key("GUARD", "STARTS")
+DRAIN: Final = Key("GUARD", "DRAIN")
 SLACK_HELD: Final = Key("SLACK", "HELD")
 SLACK_WRITER: Final = Key("SLACK", "WRITER")
 

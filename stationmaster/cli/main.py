@@ -171,6 +171,21 @@ def make_parser() -> argparse.ArgumentParser:
     _add_deployment(redrive)
     redrive.set_defaults(run=_later("redrive"))
 
+    drain = commands.add_parser("drain", help="take no new starts, and finish what is open")
+    drain.add_argument("switch", choices=("on", "off", "status"))
+    drain.add_argument(
+        "--reason",
+        default="it is about to be upgraded",
+        metavar="TEXT",
+        help="what whoever types a start reads",
+    )
+    _add_deployment(drain)
+    drain.set_defaults(run=_later("drain"))
+    secret = commands.add_parser("secret", help="fill in or rotate a secret with what stdin has")
+    secret.add_argument("kind", choices=("slack", "huggingface", "wandb", "mlflow"))
+    _add_deployment(secret)
+    secret.set_defaults(run=_later("secret"))
+
     slack_manifest.add_to(commands)
     bot = commands.add_parser("bot", help="serve a workspace that reaches no address of yours")
     bot.add_argument("--socket", action="store_true", required=True, help="over Socket Mode")

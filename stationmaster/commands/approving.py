@@ -14,7 +14,7 @@ from stationmaster.commands.changing import (
     wish_of_change,
 )
 from stationmaster.commands.finding import find_cluster
-from stationmaster.commands.guarding import spending_of_run, write_guarded
+from stationmaster.commands.guarding import refuse_drained, spending_of_run, write_guarded
 from stationmaster.commands.looking import find_run
 from stationmaster.commands.permitting import Actor, acting, approval_of, wish_of
 from stationmaster.deciding import record_decision
@@ -57,6 +57,7 @@ def approve(services: Services, name: str, who: Actor, *, shown: str = "") -> Ru
             )
         if who.user_id in asked.given_by:
             return subject
+        refuse_drained(services)
         _plan_again(services, subject, asked, channel_id=who.channel_id)
         if who.via != BY_IAM and shown != asked.wish.fingerprint:
             raise NotPossibleNow(_another(subject, asked, "the button was of an older plan"))

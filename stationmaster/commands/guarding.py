@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 from stationmaster.domain.catalogue.instances import CATALOGUE
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.commands.guards import Limits, Quota, Spending, refuse_over
-from stationmaster.domain.errors import WriteConflict
+from stationmaster.domain.errors import NotPossibleNow, WriteConflict
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunRequested
@@ -43,15 +43,33 @@ def limits_of(services: Services, channel_id: str) -> Limits:
 
 
 def check_limits(services: Services, asked: Spending) -> Limits:
-    """Refuse what would go over a limit now; returns the limits, for the write that follows.
+    """Refuse what comes while there are no starts, or would go over a limit now.
+
+    Returns the limits, for the write that follows.
 
     Raises:
-        NotPossibleNow: with the figures and who runs what.
+        NotPossibleNow: as `refuse_drained`, or with the figures and who runs what.
     """
+    refuse_drained(services)
     limits = limits_of(services, asked.channel_id)
     if limits:
         _refuse(services, limits, asked, services.guard.read().started)
     return limits
+
+
+def refuse_drained(services: Services) -> None:
+    """Refuse a start while the deployment finishes what is open, e.g. before an upgrade.
+
+    Raises:
+        NotPossibleNow: since when and why.
+    """
+    drained = services.guard.drained()
+    if drained is not None:
+        since, reason = drained
+        raise NotPossibleNow(
+            f"nothing new starts here since {since:%Y-%m-%d %H:%M} UTC: {reason}; what is open "
+            "continues to its end, so type it again when starts are taken"
+        )
 
 
 def write_guarded(
