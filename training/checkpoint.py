@@ -40,13 +40,16 @@ from torch.distributed.checkpoint.state_dict_saver import save
 from stationmaster.domain.checkpoints import Manifest, StoredFile
 from stationmaster.domain.errors import PermanentError
 from stationmaster.domain.full_disk import is_disk_full
+from stationmaster.domain.progress_lines import EvaluatedLine
 from training.agreement import damage_of, from_rank_0, on_every_rank
+from training.best import read_best, write_best
 from training.hashed_files import HashedFiles, HashingWriter
 from training.host_copies import Stager, Staging
 from training.manifest import (
     again,
     checkpoint_path,
     num_tries,
+    read_manifest,
     remove_old,
     write_manifest,
 )
@@ -126,6 +129,7 @@ class Checkpointer:
         )
         self._pending: _Pending | None = None
         self.last_step_started: int | None = None
+        self._to_mark: EvaluatedLine | None = None
 
     def path(self, step: int) -> Path:
         """Return the place of a step's checkpoint, existing or not."""
@@ -250,6 +254,7 @@ class Checkpointer:
             return None
         num_bytes, ended = self._await(pending)
         self._pending = None
+        self._mark()
         device_wait_s = pending.staging.device_wait_s() if pending.staging else 0.0
         return SavedCheckpoint(
             step=pending.step,
@@ -258,6 +263,31 @@ class Checkpointer:
             stall_s=pending.stall_s + device_wait_s,
             duration_s=ended - pending.started,
         )
+
+    def mark_best(self, evaluation: EvaluatedLine) -> None:
+        """Keep the newest checkpoint, of this evaluation, as the best one once it is complete."""
+        self._to_mark = evaluation
+        if self._pending is None:
+            self._mark()
+
+    def _mark(self) -> None:
+        if self._to_mark is not None and self._ranks.rank == 0:
+            write_best(self._directory, self._to_mark, kept=self._kept)
+        self._to_mark = None
+
+    def best(self, *, up_to: int) -> EvaluatedLine | None:
+        """Return the evaluation of the best checkpoint of no later step, if that is whole."""
+        found = from_rank_0(lambda: again(lambda: read_best(self._directory)), self._ranks)
+        if found is None or found.step > up_to:
+            return None
+        path = self.path(found.step)
+        manifest = from_rank_0(lambda: again(lambda: read_manifest(path)), self._ranks)
+        damage = "it is not complete"
+        if isinstance(manifest, Manifest):
+            damage = self._first_damage(manifest, cached=True)
+        if damage:
+            logger.warning("the best checkpoint, of step %d, is lost: %s", found.step, damage)
+        return None if damage else found
 
     def _await(self, pending: _Pending) -> tuple[int, float]:
         try:
@@ -332,7 +362,13 @@ class Checkpointer:
             )
         write_manifest(path, manifest.model_copy(update={"verified": True}))
         try:
-            remove_old(self._directory, kept=self._kept, damaged=self._search.damaged)
+            best = read_best(self._directory)
+            remove_old(
+                self._directory,
+                kept=self._kept,
+                damaged=self._search.damaged,
+                best=best.step if best is not None else None,
+            )
         except OSError as exc:
             logger.warning("old checkpoints stay until the next save: %s", exc)
 

@@ -158,8 +158,10 @@ def remove_incomplete(directory: Path) -> None:
             _remove(path)
 
 
-def remove_old(directory: Path, *, kept: int, damaged: Collection[int] = ()) -> None:
-    """Remove all but the newest `kept` complete checkpoints, and the newest verified one.
+def remove_old(
+    directory: Path, *, kept: int, damaged: Collection[int] = (), best: int | None = None
+) -> None:
+    """Remove all but the newest `kept` complete checkpoints, the newest verified and the best one.
 
     `damaged` are steps whose files were found to be other than written: they are not counted among
     the kept ones, and not removed.
@@ -172,7 +174,7 @@ def remove_old(directory: Path, *, kept: int, damaged: Collection[int] = ()) -> 
     }
     keep = set(sorted(complete)[-kept:])
     keep |= set(sorted(step for step, manifest in complete.items() if manifest.verified)[-1:])
-    for step in sorted(complete.keys() - keep):
+    for step in sorted(complete.keys() - keep - {best}):
         _remove(checkpoint_path(directory, step))
 
 

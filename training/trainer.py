@@ -35,8 +35,10 @@ from stationmaster.domain.progress_lines import (
     StartedLine,
 )
 from stationmaster.domain.results import PROFILE
+from training.best import is_better
 from training.checkpoint import Checkpointer, State
 from training.config import TrainerConfig
+from training.evaluation import evaluate
 from training.final_model import FinalModel
 from training.gpu_use import watch_gpu
 from training.parallel import Ranks, start_sum_over_ranks, sum_over_ranks
@@ -46,7 +48,7 @@ from training.progress import ProgressWriter
 from training.rank_times import RankTimes
 from training.schedule import learning_rate
 from training.sharding import ParallelModel
-from training.task import Batch, Forward, Task
+from training.task import Batch, Task
 from training.throughput import Throughput
 from training.watchdog import Watchdog
 
@@ -94,6 +96,9 @@ class Trainer:
         self._position = Position()
         self._evaluation: EvaluatedLine | None = None
         """The newest evaluation."""
+        self._saves_best = self._training.save_best != "off"
+        self._best: EvaluatedLine | None = None
+        """The evaluation of the checkpoint that is kept as the best one."""
         self._num_samples = config.num_samples
         self._profile = config.output_dir / PROFILE
         self._newest_batches: list[Batch] = []
@@ -112,6 +117,8 @@ class Trainer:
         """
         self._announce()
         self._resume()
+        if self._saves_best:
+            self._resume_best()
         gc.collect()
         gc.disable()
         try:
@@ -154,17 +161,22 @@ class Trainer:
                     samples_seen=self._position.samples_seen,
                     tokens_seen=self._position.targets_seen,
                     model_path=str(model),
+                    best_step=self._best.step if self._best is not None else None,
+                    best_loss_nats=self._best.loss_nats if self._best is not None else None,
                     samples=tuple(samples),
                 )
             )
         return outcome
 
     def _write_model(self, *, loss_nats: float | None) -> Path:
-        evaluation = self._evaluation if self._is_evaluated() else None
+        evaluation, step = self._evaluation if self._is_evaluated() else None, self._position.step
         with self._watchdog.paused("writing the model"):
-            return self._final_model.write(
-                self._position.step, loss_nats=loss_nats, evaluation=evaluation
-            )
+            if self._saves_best:
+                # The one that is on the disk, if it is whole.
+                self._best = self._checkpointer.best(up_to=step)
+            if self._best is not None and self._best.step != step:
+                evaluation, step, loss_nats = self._best, self._best.step, None
+            return self._final_model.write(step, loss_nats=loss_nats, evaluation=evaluation)
 
     def _sample(self) -> list[Sample]:
         """Let the trained model write; nothing where an earlier start took the last step."""
@@ -213,7 +225,7 @@ class Trainer:
         loss_sum = torch.zeros((), dtype=torch.float64, device=self._ranks.device)
         for index, batch in enumerate(batches):
             with self._parallel.micro_batch(last=index == len(batches) - 1):
-                forward = self._forward(batch)
+                forward = self._task.forward(self._parallel.module, batch.to(self._ranks.device))
                 (forward.loss_sum * (self._parallel.loss_scale / targets)).backward()
             loss_sum += forward.reported_sum
         summed_loss = start_sum_over_ranks(loss_sum, self._ranks)
@@ -240,46 +252,33 @@ class Trainer:
         self._position.targets_seen += int(targets)
         return StepResult(loss_nats, grad_norm, rate, targets, ranks_stopping > 0)
 
-    def _forward(self, batch: Batch) -> Forward:
-        return self._task.forward(self._parallel.module, batch.to(self._ranks.device))
-
     def _evaluate(self) -> None:
-        """Measure the loss on the held-out samples: means over all their targets, all ranks."""
+        """Measure the loss on the held-out samples, and keep what is the best one so far."""
         began = time.perf_counter()
-        targets = 0
-        loss_sum = torch.zeros((), dtype=torch.float64, device=self._ranks.device)
-        counts: dict[str, torch.Tensor] = {}
-        self._parallel.module.eval()
-        with torch.no_grad(), self._watchdog.paused("an evaluation"):
-            for batch in self._task.source.evaluation_batches():
-                forward = self._forward(batch)
-                loss_sum += forward.reported_sum
-                targets += batch.count_targets()
-                for name, count in forward.correct.items():
-                    counts[name] = counts[name] + count if name in counts else count
-                self._watchdog.step_done()
-        self._parallel.module.train()
-        loss_total, num_targets, *correct = sum_over_ranks(
-            [float(loss_sum), float(targets), *(float(count) for count in counts.values())],
+        evaluation = evaluate(
+            self._task,
+            self._parallel,
             self._ranks,
-        )
-        self._throughput.leave_out(time.perf_counter() - began)
-        if not num_targets:
-            return
-        loss_nats = loss_total / num_targets
-        accuracy = {
-            name: round(count / num_targets, 6) for name, count in zip(counts, correct, strict=True)
-        }
-        self._evaluation = EvaluatedLine(
+            self._watchdog,
             step=self._position.step,
             total_steps=self._training.steps,
-            loss_nats=round(loss_nats, 6),
-            perplexity=None if counts else round(math.exp(min(loss_nats, 700.0)), 4),
-            targets=int(num_targets),
-            top1=accuracy.get("top1"),
-            top5=accuracy.get("top5"),
         )
-        self._progress.emit(self._evaluation)
+        if evaluation is not None:
+            self._evaluation = evaluation
+            self._progress.emit(evaluation)
+            if self._saves_best and is_better(evaluation, self._best, self._ranks):
+                self._best = evaluation
+                if self._checkpointer.last_step_started != evaluation.step:
+                    self._start_save()
+                self._checkpointer.mark_best(evaluation)
+        self._throughput.leave_out(time.perf_counter() - began)
+
+    def _resume_best(self) -> None:
+        """Find the best one; what was saved and perhaps not judged before a restart is judged."""
+        self._best = self._checkpointer.best(up_to=self._position.step)
+        is_judged = self._best is not None and self._best.step == self._position.step
+        if self._position.step and self._is_every(self._training.eval_every) and not is_judged:
+            self._evaluate()
 
     def _announce(self) -> None:
         source = self._task.source

@@ -173,6 +173,10 @@ class FinishedLine(PrintedLine):
     tokens_seen: Count | None = None
     model_path: str = ""
     """The directory of the trained model, for trainers that write one."""
+    best_step: Count | None = None
+    """The step of the best checkpoint by evaluation, which the model is of; None for the last."""
+    best_loss_nats: Figure | None = None
+    """The loss of that evaluation."""
     samples: tuple[Sample, ...] = ()
 
 

@@ -285,6 +285,8 @@ class RunFacts(TrainerFacts):
     """The outcome: succeeded, failed or stopped; `RUNNING` for a backup."""
     step: int | None = None
     loss_nats: float | None = Field(default=None, allow_inf_nan=False)
+    best_step: int | None = None
+    """The step of the checkpoint that the model is of, the best by evaluation; None: the last."""
     cost_usd: float | None = Field(default=None, allow_inf_nan=False)
     """The run's own share so far, as its receipt has it; an earlier version wrote the cluster's."""
     cluster_cost_usd: float | None = Field(default=None, allow_inf_nan=False)

@@ -49,6 +49,7 @@ def result_facts(live: LiveRun, *, outcome: RunPhase) -> RunFacts:
         outcome=outcome.value,
         step=progress.step if progress is not None else None,
         loss_nats=progress.loss_nats if progress is not None else None,
+        best_step=run.best_step,
         cost_usd=round(view.cost_usd(now), 6),
         cluster_cost_usd=round(cluster.cost_usd(now), 6),
         goodput=found and round(found.fraction, 4),

@@ -44,6 +44,7 @@ OF_THE_OWN_TRAINER = (
     ("tiny-llama epochs=2 steps=9", "epochs= and steps= both say .*; leave one of them out"),
     ("llama2-7b dataset=c4 epochs=1", "is read as a stream; use steps=, or dataset=packed:c4$"),
     ("llama2-7b dataset=hub:a/b epochs=1", "or dataset=packed:hub:a/b$"),
+    ("tiny-llama save_best=loss", "and eval_every=0 makes none; add e.g. eval_every=100"),
     (f"{MEGATRON} epochs=1", 'has no key "epochs"'),
     # It is the recipe's own key: nobody can leave it out.
     ("llama3.1-70b sequence_length=9", "=9 does not .* 8; use context_parallel=1$"),

@@ -23,6 +23,7 @@ from forked_ranks import results, run_ranks
 from spoiling import turn_a_bit
 
 from stationmaster.domain.errors import PermanentError
+from stationmaster.domain.progress_lines import EvaluatedLine
 from training.checkpoint import Checkpointer
 from training.manifest import complete_steps
 from training.parallel import Ranks
@@ -213,3 +214,26 @@ def test_checkpoint_that_rank_0_writes_for_all_goes_on_bit_by_bit(tmp_path: Path
     for rank in range(2):
         assert first[rank]["losses"] + second[rank]["losses"] == whole[rank]["losses"]
         assert second[rank]["rng"] == [f"rank-{rank}"]
+
+
+def keep_the_best(ranks: Ranks, directory: Path) -> tuple[list[list[int]], list[int | None]]:
+    run, checkpointer = train_to_4(ranks, directory)
+    checkpointer.mark_best(EvaluatedLine(step=4, loss_nats=2.0))
+    run.train_until(10, checkpointer=checkpointer, every=2)
+    there = [sorted(complete_steps(directory))]
+    found = [best.step if (best := checkpointer.best(up_to=limit)) else None for limit in (10, 3)]
+    dist.barrier()
+    if ranks.rank == 0:
+        turn_a_bit(directory / "step-00000004" / "__1_0.distcp")
+    dist.barrier()
+    again = checkpointer_in(directory, ranks)
+    found.append(best.step if (best := again.best(up_to=10)) else None)
+    checkpointer.mark_best(EvaluatedLine(step=10, loss_nats=1.0))
+    dist.barrier()
+    return [*there, sorted(complete_steps(directory))], found
+
+
+def test_best_checkpoint_outlives_newer_ones_and_ranks_agree_on_it(tmp_path: Path) -> None:
+    ranks = run_ranks(keep_the_best, tmp_path, world_size=2)
+
+    assert results(ranks) == [([[4, 8, 10], [8, 10]], [4, None, None])] * 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import shutil
 from contextlib import redirect_stdout
 from io import StringIO
@@ -187,3 +188,29 @@ def test_model_whose_samples_fail_is_finished_without_them(
     assert finished["samples"] == []
     assert any("no samples were generated" in one.getMessage() for one in caplog.records)
     assert json.loads((run.output_dir / "model/stationmaster.json").read_text())["step"] == 3
+
+
+def test_model_is_of_the_best_checkpoint_which_a_restart_keeps_until_a_better_one(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged = {3: 3.0, 4: math.nan, 6: 4.0, 8: 3.5, 9: 2.0}
+
+    def judge(*_: object, step: int, total_steps: int) -> EvaluatedLine:
+        return EvaluatedLine(step=step, loss_nats=judged[step])
+
+    monkeypatch.setattr("training.trainer.evaluate", judge)
+    keys = (*KEYS[1:], "save_best=loss", "eval_samples=2", "--keep-checkpoints=1")
+
+    first = train_here(workspace, *keys, "eval_every=3", "checkpoint_every=2", "steps=4")
+    note = json.loads((workspace.output_dir / "model" / "stationmaster.json").read_text())
+    after = set(workspace.checkpoints())
+    second = train_here(workspace, *keys, "eval_every=2", "checkpoint_every=2", "steps=8")
+    kept = set(workspace.checkpoints())
+    third = train_here(workspace, *keys, "eval_every=9", "checkpoint_every=5", "steps=9")
+
+    # Step 3 is saved because it is the best so far, and nothing else asks for it.
+    assert (first[-1]["best_step"], first[-1]["best_loss_nats"], note["step"]) == (3, 3.0, 3)
+    assert (after, kept, set(workspace.checkpoints())) == ({3, 4}, {3, 8}, {9})
+    assert [line["step"] for line in of_kind(second, "evaluated")] == [4, 6, 8]
+    assert (second[-1]["best_step"], third[-1]["best_step"]) == (3, 9)
+    assert "loss on held-out data: 2.0000" in (workspace.output_dir / "model/README.md").read_text()

@@ -19,6 +19,7 @@ NOT_DECISIVE: Final = frozenset(
         "log_every",
         "profile",
         "eval_every",
+        "save_best",
         "micro_batch_size",
         "norm_batch_size",
         "parallelism",

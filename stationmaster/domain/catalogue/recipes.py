@@ -295,6 +295,11 @@ def _check_own(training: OwnTraining) -> None:
             f"eval_every={training.eval_every} needs samples to evaluate on; add e.g. "
             "eval_samples=64, or eval_every=0 for no evaluations"
         )
+    if training.save_best != "off" and not training.eval_every:
+        raise BadParameter(
+            f"save_best={training.save_best} chooses among evaluations, and eval_every=0 makes "
+            "none; add e.g. eval_every=100, or leave save_best= out"
+        )
     if isinstance(training, ImageTraining):
         size, batch = training.norm_batch_size, training.global_batch_size
         if size and batch % size:

@@ -17,6 +17,7 @@ Optimizer = Literal["adamw", "sgd"]
 Parallelism = Literal["full", "hybrid", "ddp"]
 ActivationCheckpointing = Literal["off", "full", "selective"]
 Precision = Literal["auto", "bf16", "fp32", "float8"]
+SaveBest = Literal["off", "loss"]
 Rendezvous = Literal["c10d", "etcd", "static"]
 
 # Values of `tokenizer` and `weights` that stand for no repository and no path.
@@ -97,6 +98,11 @@ class TrainingConfig(Frozen, extra="forbid", allow_inf_nan=False):
     eval_every: int = Field(default=0, ge=0, description="steps between evaluations; 0 for none")
     eval_samples: int = Field(
         default=0, ge=0, le=1_000_000, description="samples held out for evaluation; 0 for none"
+    )
+    save_best: SaveBest = Field(
+        default="off",
+        description="loss: keep the checkpoint with the lowest loss on the samples of eval_every "
+        "beside the newest ones, and make the model of it; off: the model is of the last step",
     )
     dataset: str = Field(
         min_length=1,

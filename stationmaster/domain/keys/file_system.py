@@ -12,7 +12,11 @@ from stationmaster.domain.errors import BadCommand, BadParameter
 from stationmaster.domain.keys import eks_cluster, kept_cluster
 from stationmaster.domain.keys.key import Family, Key, Part, Start, Typed
 from stationmaster.domain.keys.questions import FoundFileSystem
-from stationmaster.domain.planning.arrival import CHECKPOINTS_ON_DISK, SMALLEST_GIB, STEP_GIB
+from stationmaster.domain.planning.arrival import (
+    SMALLEST_GIB,
+    STEP_GIB,
+    checkpoints_on_disk,
+)
 from stationmaster.domain.planning.cost import SCRATCH_MBPS_PER_TIB
 from stationmaster.domain.planning.memory import GIB
 from stationmaster.domain.planning.plan import Plan
@@ -197,7 +201,7 @@ def refuse_no_room(start: Start, plan: Plan) -> None:
         BadParameter: naming what is needed and what there is.
     """
     brought = "data" if plan.conversion is None else "data, weights that are converted"
-    written_gb = CHECKPOINTS_ON_DISK * plan.checkpoint_gb + plan.export_gb
+    written_gb = checkpoints_on_disk(start.resolved) * plan.checkpoint_gb + plan.export_gb
     needed = plan.needed_gib or round(written_gb * 1e9 / GIB)
     gib, found = start.part(Option).file_system_gib, found_of(start)
     if gib is not None and plan.file_system_gib > gib:

@@ -14,8 +14,8 @@ from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.catalogue.training_config import ImageTraining
 from stationmaster.domain.errors import UserError
 from stationmaster.domain.planning.arrival import (
-    CHECKPOINTS_ON_DISK,
     checkpoint_room_bytes,
+    checkpoints_on_disk,
     smallest_file_system_gib,
 )
 from stationmaster.domain.planning.cost import Figures, Shared, estimate
@@ -236,7 +236,7 @@ def _file_system_warnings(figures: Figures) -> Iterator[str]:
         model = "" if recipe.uses_own_trainer else " and the model that is made of one"
         yield (
             f"the file system's {recipe.file_system_gib:,} GiB have no room for "
-            f"{CHECKPOINTS_ON_DISK} checkpoints of {size / 1e9:,.0f} GB{model}; they take "
+            f"{checkpoints_on_disk(recipe)} checkpoints of {size / 1e9:,.0f} GB{model}; they take "
             f"{smallest_file_system_gib(layout):,} GiB"
         )
     # The last checkpoint is written at the end, whatever the interval.

@@ -99,7 +99,13 @@ def legal_size_gib(needed_gib: float) -> int:
 
 def checkpoint_room_bytes(layout: Layout) -> int:
     """Return what training writes to the file system at most, with a model that is made of it."""
-    return math.ceil(CHECKPOINTS_ON_DISK * checkpoint_bytes(layout)) + export_bytes(layout)
+    number = checkpoints_on_disk(layout.recipe)
+    return math.ceil(number * checkpoint_bytes(layout)) + export_bytes(layout)
+
+
+def checkpoints_on_disk(recipe: Recipe) -> int:
+    """Return how many checkpoints lie there at a time: two, the one being written, the best one."""
+    return CHECKPOINTS_ON_DISK + (getattr(recipe.training, "save_best", "off") != "off")
 
 
 def smallest_file_system_gib(layout: Layout) -> int:

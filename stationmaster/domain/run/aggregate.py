@@ -129,6 +129,9 @@ class Run(State):
     """Two pods of its newest attempt that train each for itself; None where nothing says so."""
     evaluation: ev.TrainingEvaluated | None = None
     last_checkpoint_step: int | None = None
+    best_step: int | None = None
+    """The step of its best checkpoint by evaluation, which its model is of; None for the last."""
+    best_loss_nats: float | None = None
     resumed_from_step: int | None = None
     num_restarts: int = 0
     restarts_without_step: int = 0

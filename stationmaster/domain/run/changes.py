@@ -123,9 +123,9 @@ def _changes(run: Run, event: RunEvent) -> dict[str, object]:
         case ev.TrainingReportedFailure():
             own = not event.restarting and not says_lost_peer(event.reason)
             return {"trainer_failure": event.reason} if own else {}
-        case (
-            ev.PreflightWarned() | ev.CapacityEnding() | ev.ClusterWarning() | ev.TrainingFinished()
-        ):
+        case ev.TrainingFinished():
+            return {"best_step": event.best_step, "best_loss_nats": event.best_loss_nats}
+        case ev.PreflightWarned() | ev.CapacityEnding() | ev.ClusterWarning():
             return {}  # posted in the thread; they change no state
         case _:
             assert_never(event)

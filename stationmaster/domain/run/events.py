@@ -519,6 +519,9 @@ class TrainingFinished(_Event):
     type: Literal["training.finished"] = "training.finished"
     step: int
     loss_nats: float | None = None
+    best_step: int | None = None
+    """The step of the best checkpoint by evaluation, which its model is of; None for the last."""
+    best_loss_nats: float | None = None
     samples: tuple[Sample, ...] = ()
     """Texts that a trained language model has written."""
 
