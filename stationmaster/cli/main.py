@@ -135,6 +135,7 @@ def make_parser() -> argparse.ArgumentParser:
     report.add_argument("run_id", metavar="RUN")
     report.add_argument("--html", type=Path, metavar="FILE", help="RUN.html where none is named")
     report.add_argument("--json", type=Path, metavar="FILE", help="the same as data")
+    report.add_argument("--otlp", metavar="FILE|URL", help="a trace, for Jaeger, Tempo and others")
     report.add_argument("--compare", metavar="RUN", help="beside this run, on the same charts")
     _add_deployment(report)
     report.set_defaults(run=_later("report"))

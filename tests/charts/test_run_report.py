@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import shutil
@@ -10,11 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from google.protobuf.json_format import Parse
+from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 from playwright.sync_api import sync_playwright
 
 from stationmaster.charts.report import RunReport, page
+from stationmaster.charts.trace import trace_of
+from stationmaster.domain.cluster.aggregate import Check
+from stationmaster.domain.cluster.resources import Resource
 from stationmaster.domain.run import events as ev
-from tests.support.factories import RUN_ID, START, make_event, make_request, make_run
+from tests.support.factories import RUN_ID, START, make_cluster, make_event, make_request, make_run
 
 _CODE = "document.title='owned'"
 HOSTILE = f"</script><script>{_CODE}</script><img src=x onerror={_CODE}>"
@@ -133,3 +139,37 @@ def test_page_without_a_browser_has_the_data_as_data_and_forbids_other_scripts()
     assert json.loads(found[1])["runs"][0]["diagnosis"] == [HOSTILE]
     policy = shown.partition("script-src ")[2].partition(";")[0]
     assert re.fullmatch(r"'sha256-[^']{44}' 'sha256-[^']{44}'", policy)
+
+
+def test_trace_is_read_by_the_protocols_own_classes_and_has_the_parts_of_the_run() -> None:
+    at = [START + timedelta(minutes=minute) for minute in range(3)]
+    nodes = Resource(kind="node group", name="training", requested_at=at[1], active_at=at[2])
+    check = Check(name="access", passed=False, detail="no way in", at=at[2])
+    cluster = make_cluster().model_copy(update={"resources": {"n": nodes}, "checks": [check]})
+    saved = make_event(ev.CheckpointSaved, at=at[2], step=2, duration_s=30.0)
+    report = make_report().model_copy(update={"cluster": cluster, "events": (saved,)})
+
+    spans, root = parsed(trace_of(report)), parsed(trace_of(make_report()))[0]
+    assert {span.trace_id for span in spans} == {root.trace_id}
+    assert [span.parent_span_id for span in spans] == [b"", *[root.span_id] * 5]
+    assert len({span.span_id for span in spans}) == 6
+    status = [(span.status.code, span.status.message) for span in spans]
+    zero = root.start_time_unix_nano
+    starts = [(span.start_time_unix_nano - zero) / 60e9 for span in spans]
+    ends = [(span.end_time_unix_nano - zero) / 60e9 for span in spans]
+    assert [*zip([span.name for span in spans], starts, ends, status, strict=True)] == [
+        (f"run {RUN_ID}", 0, 9, (2, report.run.reason)),
+        ("requested", 0, 2, (0, "")),
+        ("running", 2, 9, (0, "")),
+        ("checkpoint of step 2", 1.5, 2, (0, "")),
+        ("node group training", 1, 2, (0, "")),
+        ("check access", 2, 2, (2, "no way in")),
+    ]
+
+
+def parsed(trace: dict[str, Any]) -> list[Any]:
+    """Read it strictly; OTLP has ids in hex, where protobuf's own JSON has base64."""
+    text = json.dumps({"resourceSpans": [trace]})
+    for written in {*re.findall(r'Id": "([0-9a-f]+)', text)}:
+        text = text.replace(written, base64.b64encode(bytes.fromhex(written)).decode())
+    return [*Parse(text, TracesData()).resource_spans[0].scope_spans[0].spans]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +19,7 @@ from stationmaster.domain.run import events as ev
 from stationmaster.local.aws import LocalAws
 from stationmaster.services import Services
 from stationmaster.settings import Settings
+from tests.support.answering_server import answering_server
 from tests.support.factories import START, make_event, make_request, make_requested
 
 RUN, OTHER = RunId("tiny-llama-000000aa"), RunId("tiny-llama-000000bb")
@@ -79,6 +82,7 @@ def test_page_and_data_have_each_step_once(state_dir: Path, tmp_path: Path) -> N
         (["nothing"], 'no run is called "nothing"; give its id', 2),
         (["books", "--compare", OTHER], "are one run", 2),
         ([RUN, "--html", "no/such/x.html"], "cannot write no/such/x.html: No such file", 1),
+        ([RUN, "--otlp", "http://:x"], "http://:x/v1/traces took no trace: ", 1),
     ],
 )
 def test_report_that_cannot_be_made_is_one_sentence(
@@ -89,3 +93,16 @@ def test_report_that_cannot_be_made_is_one_sentence(
     error = capsys.readouterr().err
     assert said in error
     assert error.count("\n") == 1
+
+
+def test_trace_goes_to_a_file_or_to_a_receiver(state_dir: Path, capsys: Any) -> None:
+    at = ["report", RUN, "--state-dir", str(state_dir), "--otlp"]
+    with answering_server() as server:
+        server.say((200, "{}"), (200, {"partialSuccess": {"rejectedSpans": "2"}}), (404, "no"))
+        places = ("trace.json", server.url, f"{server.url}/", f"{server.url}/v1/traces")
+        assert [main([*at, place]) for place in places] == [0, 0, 1, 1]
+
+    assert f'"name": "run {RUN}"' in Path("trace.json").read_text()
+    assert {request[:2] for request in server.requests} == {("POST", "/v1/traces")}
+    said = capsys.readouterr().err
+    assert re.search("rejected spans: .*\n.*took no trace: HTTP Error 404", said)
