@@ -144,11 +144,9 @@ def _dashboard(view: RunView) -> list[str]:
     run = view.run
     if not view.dashboard_url or run.training_started_at is None:
         return []
-    ended_at = run.job_ended_at or run.ended_at
-    times = [run.training_started_at, *([ended_at] if ended_at else [])]
-    start, *end = [f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%S.000Z}" for at in times]
-    address = f"{view.dashboard_url}?start={start}&end={end[0] if end else 'null'}"
-    return [md.link(address, "dashboard")]
+    times = (run.training_started_at, run.job_ended_at or run.ended_at)
+    start, end = (f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%S.000Z}" if at else "null" for at in times)
+    return [md.link(f"{view.dashboard_url}?start={start}&end={end}", "dashboard")]
 
 
 def _nodes(view: RunView) -> str:

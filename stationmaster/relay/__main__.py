@@ -88,13 +88,7 @@ def main(variables: Mapping[str, str]) -> int:
         else:
             batcher.lead(None)
         watcher.start()
-        figures = RelayFigures(
-            config.run_id,
-            batcher=batcher,
-            sender=sender,
-            leads=may_send,
-            num_pods=watcher.num_followed,
-        )
+        figures = RelayFigures(config.run_id, batcher, sender, may_send, watcher.num_followed)
         serve_metrics(figures, config.address)
         while not stop.wait(SEND_LOGS_EVERY_S):
             kept.send()  # what the relay that led before this one has not sent

@@ -57,13 +57,12 @@ class _Tail:
 
 @dataclass(frozen=True)
 class Traffic:
-    """How much has been read and sent. Of a relay that stands by nothing waits."""
+    """How much was read and sent, and how late that is. Where another relay leads none waits."""
 
     num_lines: int
     num_sent: int
     num_waiting: int
     behind_s: float
-    """For how long the oldest event has waited, or a watch has been cut."""
     newest: ProgressReported | None
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from http.server import ThreadingHTTPServer
 from threading import Thread
 
@@ -25,27 +26,21 @@ from stationmaster.rendering.relay import METRICS_PORT
 logger = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class RelayFigures(Collector):
     """What an operator may alarm on."""
 
-    def __init__(
-        self,
-        run_id: RunId,
-        *,
-        batcher: Batcher,
-        sender: BusSender,
-        leads: Callable[[], bool],
-        num_pods: Callable[[], int],
-    ) -> None:
-        self._run_id = run_id
-        self._batcher, self._sender = batcher, sender
-        self._leads, self._num_pods = leads, num_pods
+    run_id: RunId
+    batcher: Batcher
+    sender: BusSender
+    leads: Callable[[], bool]
+    num_pods: Callable[[], int]
 
     def collect(self) -> Iterator[Metric]:
-        traffic, sender = self._batcher.traffic(), self._sender
+        traffic, sender = self.batcher.traffic(), self.sender
         rows: list[tuple[type[Count | Gauge], str, str, float]] = [
-            (Gauge, "relay_leads", "1 of the relay that sends", self._leads()),
-            (Gauge, "relay_pods", "pods whose logs are followed", self._num_pods()),
+            (Gauge, "relay_leads", "1 of the relay that sends", self.leads()),
+            (Gauge, "relay_pods", "pods whose logs are followed", self.num_pods()),
             (Count, "relay_lines", "lines of logs that were read", traffic.num_lines),
             (Count, "relay_events_sent", "events on the bus", traffic.num_sent),
             (Gauge, "relay_events_waiting", "events not on the bus yet", traffic.num_waiting),
@@ -63,7 +58,7 @@ class RelayFigures(Collector):
                 rows.append((Gauge, "run_tokens_per_second", "its speed", newest.tokens_per_s))
         for kind, name, text, value in rows:
             family = kind(f"stationmaster_{name}", text, labels=["run_id"])
-            family.add_metric([self._run_id], value)
+            family.add_metric([self.run_id], value)
             yield family
 
 
@@ -75,15 +70,13 @@ def serve_metrics(figures: RelayFigures, address: IPvAnyAddress) -> None:
     class Handler(MetricsHandler):
         timeout = 10
 
-        def parse_request(self) -> bool:
+        def do_GET(self) -> None:  # noqa: N802  # the name of the base class
             # A web page may make its own name resolve to the loopback.
-            names = ("127.0.0.1", "localhost")
-            if not super().parse_request():
-                return False
-            if address.is_loopback and (self.headers["Host"] or "").partition(":")[0] not in names:
+            host = (self.headers["Host"] or "").partition(":")[0]
+            if host in ("127.0.0.1", "localhost") or not address.is_loopback:
+                super().do_GET()
+            else:
                 self.send_error(403, "this is for programs of this machine")
-                return False
-            return True
 
     Handler.registry = registry
     host, port = (str(address), 0) if address.is_loopback else ("0.0.0.0", METRICS_PORT)

@@ -38,8 +38,7 @@ from stationmaster.rendering.metadata import (
     small_resources,
 )
 
-METRICS_PORT: Final = 9464
-"""Of the figures for Prometheus, in a pod."""
+METRICS_PORT: Final = 9464  # of a pod, for the figures that Prometheus reads
 # By what Prometheus' Helm chart, and the agents of others, find pods; the path is /metrics.
 _SCRAPED: Final = {"prometheus.io/scrape": "true", "prometheus.io/port": str(METRICS_PORT)}
 _KEY: Final = "key"

@@ -1,9 +1,10 @@
-"""A bus that records what a relay puts on it."""
+"""A bus that records what a relay puts on it, and the relay's own figures."""
 
 from __future__ import annotations
 
 import threading
 
+from prometheus_client.parser import text_string_to_metric_families
 from pydantic import SecretStr
 
 from stationmaster.domain.bus import RelayBatch
@@ -46,3 +47,9 @@ class RecordingBus:
     def wait_for(self, condition, timeout_s=600):
         with self.arrived:
             assert self.arrived.wait_for(condition, timeout_s), self.batches
+
+
+def figures_of(text, run_id):
+    samples = [each for family in text_string_to_metric_families(text) for each in family.samples]
+    assert {sample.labels["run_id"] for sample in samples} == {run_id}
+    return {each.name.removeprefix("stationmaster_"): each.value for each in samples}

@@ -1,26 +1,31 @@
-"""Events and tails in, EventBridge entries out; and what a relay keeps while another one leads."""
+"""Events and tails in, EventBridge entries out; what a relay keeps while another leads; figures."""
 
 from __future__ import annotations
 
 import json
+import math
+import socket
 import threading
 from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from itertools import pairwise
 from time import monotonic
 from types import SimpleNamespace
 
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
-from recording_bus import KEY, RecordingBus
+from prometheus_client import generate_latest
+from recording_bus import KEY, RecordingBus, figures_of
 
 from stationmaster.domain.bus import RelayBatch, is_signed
 from stationmaster.domain.progress_lines import FinishedLine, Sample, read_line
 from stationmaster.domain.run.events import ClusterWarning, PodChanged, ProgressReported
-from stationmaster.relay import batching
+from stationmaster.relay import batching, metrics
 from stationmaster.relay.batching import KEPT_EVENTS, Batcher
 from stationmaster.relay.bus import BusSender
 from stationmaster.relay.leases import Sent
 from stationmaster.relay.pending import MAX_LOGS, LogPlace
+from tests.support.cluster_fixtures import eventually
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 
@@ -465,3 +470,48 @@ def progress(seq):
     return ProgressReported(
         event_id=str(seq), run_id="run-1", at=NOW, seq=seq, step=1, total_steps=9, loss_nats=1.0
     )
+
+
+@pytest.fixture
+def figures():
+    """Of a relay whose bus fails once, and then refuses its second batch for good."""
+    bus = RecordingBus(["InternalFailure"], None, ["MalformedDetail"], None)
+    sender = BusSender(bus, bus_name="bus", key=KEY)
+    batcher = Batcher(run_id="run-1", sender=sender)
+    return metrics.RelayFigures("run-1", batcher, sender, lambda: True, lambda: 3)
+
+
+def read(figures):
+    return figures_of(generate_latest(figures).decode(), "run-1")  # one has a registry's `collect`
+
+
+def test_figures_count_failures_refusals_and_what_waits_apart(figures):
+    batcher, bus = figures.batcher, figures.sender._client
+    batcher.start(blind_s=lambda: 7.5)
+    batcher.put(events(1))
+    batcher.learn(Sent(behind_s=0.0, logs={}), written_after=None)
+    assert read(figures)["relay_events_waiting"] == 0, "another one leads"
+    batcher.lead(None)
+    bus.wait_for(lambda: bus.events == ["0"])
+    batcher.put(events(1), urgent=True)
+    bus.wait_for(lambda: len(bus.calls) == 3)
+    bus.open.clear()
+    said = {"event_id": "e", "run_id": "run-1", "at": NOW, "total_steps": 9, "loss_nats": None}
+    batcher.put([*events(1), ProgressReported(**said, seq=2, step=2)])
+    batcher.put([ProgressReported(**said | {"at": NOW.replace(year=2025)}, seq=1, step=1)])
+    eventually(lambda: read(figures)["relay_events_waiting"] == 3, "three wait")
+    bus.open.set()
+    assert batcher.close(timeout_s=10)
+
+    names = ("batches_sent_total", "put_failures_total", "batches_refused_total", "behind_seconds")
+    found = read(figures)
+    assert [found[f"relay_{name}"] for name in names] == [2, 1, 1, 7.5]  # a watch is cut
+    assert (found["run_step"], math.isnan(found["run_loss_nats"])) == (2, True)
+
+
+def test_figures_whose_port_is_taken_are_one_line_of_the_log(figures, monkeypatch, caplog):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        monkeypatch.setattr(metrics, "METRICS_PORT", taken.getsockname()[1])
+        metrics.serve_metrics(figures, ip_address("10.0.0.7"))
+
+    assert [record.message for record in caplog.records] == ["no metrics are served"]

@@ -21,9 +21,8 @@ from urllib.request import Request, urlopen
 import pytest
 from kubernetes import client
 from kubernetes.utils import create_from_dict
-from prometheus_client.parser import text_string_to_metric_families
 from pydantic import SecretStr
-from recording_bus import RecordingBus
+from recording_bus import RecordingBus, figures_of
 
 from stationmaster.domain.progress_lines import FinishedLine, ProgressLine, StartedLine
 from stationmaster.rendering import pytorch_job
@@ -226,9 +225,8 @@ def test_relay_before_type_and_job_exist_tells_the_whole_run(
     read = scrape(url)
     run = [read[f"run_{name}"] for name in ("step", "loss_nats", "tokens_per_second")]
     assert run == [5, 8.95, 2000]
-    assert (read["relay_leads"], read["relay_pods"]) == (1, 2)
+    assert (read["relay_leads"], read["relay_pods"], read["relay_lines_total"]) == (1, 2, 7)
     assert read["relay_events_sent_total"] >= len(events)
-    assert read["relay_lines_total"] == 7
     with pytest.raises(HTTPError, match="403"):  # of a page whose name leads to the loopback
         urlopen(Request(url, headers={"Host": "page.example"}), timeout=60)
     relay.send_signal(signal.SIGTERM)
@@ -238,10 +236,7 @@ def test_relay_before_type_and_job_exist_tells_the_whole_run(
 
 def scrape(url):
     with urlopen(url, timeout=60) as answer:
-        families = text_string_to_metric_families(answer.read().decode())
-    samples = [sample for family in families for sample in family.samples]
-    assert {sample.labels["run_id"] for sample in samples} == {"run-a"}
-    return {each.name.removeprefix("stationmaster_"): each.value for each in samples}
+        return figures_of(answer.read().decode(), "run-a")
 
 
 def leader_of(cluster, run_id):

@@ -173,10 +173,8 @@ def test_relay_understands_the_variables_that_its_deployment_sets():
     assert str(config.address) == "10.0.0.7"
     asked = deployment["spec"]["template"]["metadata"]["annotations"]
     (port,) = container["ports"]
-    assert asked == {
-        "prometheus.io/scrape": "true",
-        "prometheus.io/port": str(port["containerPort"]),
-    }
+    found_by = {"scrape": "true", "port": str(port["containerPort"])}
+    assert asked == {f"prometheus.io/{name}": value for name, value in found_by.items()}
 
 
 def test_people_exec_in_the_products_namespace_and_elsewhere_only_read() -> None:

@@ -23,8 +23,7 @@ class RunView:
 
     run: Run
     cluster: Cluster | None = None
-    dashboard_url: str = ""
-    """The address of the deployment's dashboard; "" for none."""
+    dashboard_url: str = ""  # of the deployment; "" where there is none
 
     @property
     def teardown(self) -> TeardownStatus:
