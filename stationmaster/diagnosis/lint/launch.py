@@ -9,6 +9,8 @@ from typing import Final
 from stationmaster.diagnosis.lint.reading import Path
 
 _TORCHRUN_MODULES: Final = ("torch.distributed.run", "torch.distributed.launch")
+# Of hyperpod-elastic-agent: torchrun, told by SageMaker HyperPod's operator when to start.
+AGENT: Final = "hyperpodrun"
 _SHELLS: Final = ("bash", "sh", "zsh", "dash", "ash")
 _ALONE: Final = ("--standalone", "--no_python", "--no-python", "--module", "-m", "--run_path")
 
@@ -60,7 +62,7 @@ def read_launch(line: Sequence[tuple[Path, str]]) -> Launch | None:
 def _torchrun(words: Sequence[str]) -> tuple[int | None, str]:
     """Find where torchrun's own flags begin, and the word that names it."""
     for index, word in enumerate(words):
-        if word.rpartition("/")[2] == "torchrun" or word in _TORCHRUN_MODULES:
+        if word.rpartition("/")[2] in ("torchrun", AGENT) or word in _TORCHRUN_MODULES:
             return index + 1, word
     return None, ""
 

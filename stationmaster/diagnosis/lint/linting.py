@@ -106,10 +106,10 @@ def _once(manifest: Manifest, said: Sequence[Found]) -> Iterator[Found]:
     seen: dict[tuple[object, ...], str] = {}
     for each in said:
         is_of_role = len(each.path) > 3 and each.path[1] == manifest.replica_field
-        role = each.path[2] if is_of_role else ""
+        role = str(each.path[2]) if is_of_role else ""
         place = (*each.path[:2], *each.path[3:]) if role else each.path
-        key = (each.rule, place, each.message.replace(str(role), "") if role else each.message)
-        if seen.setdefault(key, str(role)) == role:
+        key = (each.rule, place, each.message.replace(role, "") if role else each.message)
+        if seen.setdefault(key, role) == role:
             yield each
 
 

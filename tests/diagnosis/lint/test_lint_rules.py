@@ -737,3 +737,19 @@ def slots_of(value: Any) -> Iterator[tuple[Any, Any]]:
         yield value, key
         if isinstance(item, dict | list):
             yield from slots_of(item)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "rule", "says"),
+    [
+        ("hyperpodrun", "torchrun", "torchrun", "hears nothing of torchrun"),
+        ("jobMaxRetryCount", "jobMaxRetries", "unknown-field", 'no field "jobMaxRetries"'),
+        ("efa: 32", "efa: 16", "efa-partial", "16 of the 32 EFA interfaces of p5.48xlarge"),
+    ],
+)
+def test_faults_of_a_job_of_hyperpods_own_operator_are_found(old, new, rule, says):
+    text = next(each for each in SHAPES if "HyperPodPyTorchJob" in each)
+
+    assert not [each for each in findings(text) if each.rule == rule]
+    (fault,) = [each for each in findings(text.replace(old, new)) if each.rule == rule]
+    assert says in fault.message

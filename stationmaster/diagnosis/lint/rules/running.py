@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from stationmaster.diagnosis.lint.containers import Container
 from stationmaster.diagnosis.lint.findings import Found, found
-from stationmaster.diagnosis.lint.launch import Flag, Launch
+from stationmaster.diagnosis.lint.launch import AGENT, Flag, Launch
 from stationmaster.diagnosis.lint.manifest import EFA, GPU, Manifest, Pod
 from stationmaster.diagnosis.lint.placeholders import is_unresolved
 from stationmaster.diagnosis.lint.values import mapping, sequence, whole
@@ -218,6 +218,15 @@ def _path(launch: Launch) -> Iterator[Found]:
 def _torchrun(
     manifest: Manifest, pod: Pod, container: Container, launch: Launch, flags: dict[str, Flag]
 ) -> Iterator[Found]:
+    if manifest.kind == "HyperPodPyTorchJob" and AGENT not in launch.torchrun_word:
+        yield found(
+            "torchrun",
+            launch.path,
+            "HyperPod's operator starts and watches training through its agent, and hears nothing "
+            "of torchrun",
+            fix=f"install hyperpod-elastic-agent in the image and write {AGENT} for torchrun, or "
+            "use a PyTorchJob",
+        )
     static = [name for name in _STATIC_FLAGS if name in flags]
     backend = flags.get("rdzv_backend")
     if backend is not None and backend.value != "static" and static:
