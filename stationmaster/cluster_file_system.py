@@ -6,24 +6,26 @@ from typing import TYPE_CHECKING
 
 from stationmaster.domain.errors import ResourceFailed, UserError
 from stationmaster.domain.ids import ClusterId
+from stationmaster.kubernetes.claims import claimed_storage
 from stationmaster.services import Services
 
 if TYPE_CHECKING:
     from stationmaster.aws.existing_file_systems import ExistingFileSystem
     from stationmaster.domain.cluster.aggregate import Cluster
-    from stationmaster.rendering.shared_volume import SharedStorage
+    from stationmaster.rendering.shared_volume import ClaimedStorage, SharedStorage
 
 
-def shared_storage(services: Services, cluster_id: ClusterId) -> SharedStorage:
+def shared_storage(services: Services, cluster_id: ClusterId) -> SharedStorage | ClaimedStorage:
     """Return what a volume has to say of the cluster's file system.
 
     Raises:
         TransientError: the file system is not there (any more), or not far enough.
+        ResourceFailed: it is behind a claim that cannot be used (any more).
     """
-    cluster = services.cluster_states.load(cluster_id)
-    return services.file_systems.mountable(
-        cluster_id, existing_id=cluster.spec.file_system.existing_id
-    )
+    spec = services.cluster_states.load(cluster_id).spec.file_system
+    if spec.claim:
+        return claimed_storage(services.kubernetes(cluster_id), spec.claim)
+    return services.file_systems.mountable(cluster_id, existing_id=spec.existing_id)
 
 
 def existing_of(services: Services, cluster: Cluster) -> ExistingFileSystem | None:
@@ -34,7 +36,7 @@ def existing_of(services: Services, cluster: Cluster) -> ExistingFileSystem | No
         TransientError: AWS does not answer.
     """
     file_system_id = cluster.spec.file_system.existing_id
-    if not file_system_id:
+    if not file_system_id or cluster.spec.file_system.claim:
         return None
     try:
         return services.existing_file_systems.look_up(file_system_id)

@@ -31,7 +31,7 @@ def machines(spec: ClusterSpec) -> str:
 def storage(spec: ClusterSpec) -> str:
     """Write the file system, and whether it is the cluster's own."""
     file_system = spec.file_system
-    size = f"{file_system.storage_gib:,} GiB file system"
+    size = f"{file_system.storage_gib:,} GiB file system" if not file_system.claim else "claim"
     if not file_system.existing_id:
         return size
     return f"{size} {md.code(file_system.existing_id, 50)}, which stays and is not in the bill"

@@ -11,9 +11,11 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from stationmaster.checks.access import own_fault
+from stationmaster.domain.errors import ResourceFailed
 from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.names import FSX_CSI_ADDON
 from stationmaster.inspection import Finding, LiveCluster, Verdict
+from stationmaster.kubernetes.claims import claimed_storage, right_to_read
 from stationmaster.kubernetes.rights import common_rights, hyperpod_rights, job_rights
 from stationmaster.kubernetes.room import amounts_of, free_amounts, why_not
 from stationmaster.kubernetes.views import DeploymentView, NodeView
@@ -44,13 +46,15 @@ def look(cluster: LiveCluster) -> tuple[Finding, JobKind]:
     """Judge once, in the order in which a person would fix it; say also what jobs are there."""
     namespace = cluster.kubernetes.namespace
     kind = cluster.job_kind or JobKind.PYTORCH_JOB
-    fault = own_fault(cluster, common_rights(namespace))
+    claim = cluster.spec.file_system.claim
+    of_claim = [right_to_read(claim)] if claim else []
+    fault = own_fault(cluster, [*common_rights(namespace), *of_claim])
     if not fault:
         kind, fault = _operator(cluster)
     fault = fault or own_fault(cluster, job_rights(namespace, backend_of(kind)))
     if not fault and cluster.hyperpod_vcpus is not None:
         fault = own_fault(cluster, hyperpod_rights())
-    for find in (_range_fault(kind), _driver_fault, _nodes_fault, _beside_fault):
+    for find in (_range_fault(kind), _storage_fault, _nodes_fault, _beside_fault):
         fault = fault or find(cluster)
     if fault:
         return Finding(Verdict.BAD, f"EKS cluster {cluster.spec.eks_name}: {fault}"), kind
@@ -146,7 +150,13 @@ def _range_fault(kind: JobKind) -> Callable[[LiveCluster], str]:
     return find
 
 
-def _driver_fault(cluster: LiveCluster) -> str:
+def _storage_fault(cluster: LiveCluster) -> str:
+    if claim := cluster.spec.file_system.claim:
+        try:
+            claimed_storage(cluster.kubernetes, claim)
+        except ResourceFailed as exc:
+            return str(exc)
+        return ""
     if cluster.kubernetes.exists("storage.k8s.io/v1", "CSIDriver", name=CSI_DRIVER):
         return ""
     return (

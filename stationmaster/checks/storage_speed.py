@@ -114,7 +114,9 @@ def _bought(cluster: LiveCluster, num_idle: int) -> Bought:
     spec, file_system = cluster.spec, cluster.spec.file_system
     is_theirs = bool(file_system.existing_id)
     # An existing one that names no throughput is planned with as if it were SCRATCH_2.
-    is_unknown = is_theirs and file_system.mbps_per_tib == SCRATCH_MBPS_PER_TIB
+    is_unknown = bool(file_system.claim) or (
+        is_theirs and file_system.mbps_per_tib == SCRATCH_MBPS_PER_TIB
+    )
     return Bought(
         storage_gib=file_system.storage_gib,
         mbps_per_tib=None if is_unknown else file_system.mbps_per_tib,

@@ -20,17 +20,21 @@ from stationmaster.kubernetes.kinds import describe, path_of, path_of_object
 from stationmaster.kubernetes.rights import Account, Right
 from stationmaster.kubernetes.views import (
     BatchJobView,
+    ClaimView,
     DeploymentView,
     JobView,
     NodeView,
     PodLoad,
     PodView,
+    VolumeView,
     WarningView,
     parse_batch_job,
+    parse_claim,
     parse_job,
     parse_load,
     parse_node,
     parse_pod,
+    parse_volume,
     parse_warning,
     parse_workload_message,
 )
@@ -144,6 +148,14 @@ class KubernetesGateway:
         """Say why Kueue's Workload with the labels has no quota yet; None where there is none."""
         items = self._list(api_version, "Workload", labels=labels)
         return parse_workload_message(items[0]) if items else None
+
+    def claim(self, name: str, *, namespace: str) -> ClaimView | None:
+        item = self._get("v1", "PersistentVolumeClaim", namespace=namespace, name=name)
+        return None if item is None else parse_claim(item)
+
+    def volume(self, name: str) -> VolumeView | None:
+        item = self._get("v1", "PersistentVolume", name=name)
+        return None if item is None else parse_volume(item)
 
     def job(self, name: str) -> JobView | None:
         item = self._get(self.backend.API_VERSION, self.backend.KIND, name=name)

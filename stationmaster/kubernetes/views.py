@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.job_kinds import ConditionName, JobCondition, JobKind
+from stationmaster.domain.names import LABEL_GUESTS
 from stationmaster.rendering.job_backends import JobBackend
 from stationmaster.rendering.metadata import (
     HEALTHY,
@@ -140,6 +141,24 @@ class DeploymentView(Frozen):
     image: str
     is_ready: bool
     """Whether all replicas of its newest revision are available."""
+
+
+class ClaimView(Frozen):
+    """A PersistentVolumeClaim."""
+
+    phase: str
+    access_modes: tuple[str, ...] = ()
+    volume: str = ""
+    """The volume that it is bound to."""
+    is_block: bool = False
+    lets_guests_in: bool = False
+
+
+class VolumeView(Frozen):
+    """A PersistentVolume; its spec has its source and how it is mounted."""
+
+    capacity: str
+    spec: dict[str, Any]
 
 
 class WarningView(Frozen):
@@ -301,6 +320,22 @@ def parse_batch_job(item: Json) -> BatchJobView:
         message=(failed.get("message") or failed.get("reason") or "") if failed is not None else "",
         failures=status.get("failed") or 0,
     )
+
+
+def parse_claim(item: Json) -> ClaimView:
+    spec, labels = item.get("spec") or {}, item["metadata"].get("labels") or {}
+    return ClaimView(
+        phase=(item.get("status") or {}).get("phase") or "Pending",
+        access_modes=spec.get("accessModes") or (),
+        volume=spec.get("volumeName") or "",
+        is_block=spec.get("volumeMode") == "Block",
+        lets_guests_in=labels.get(LABEL_GUESTS) == "allowed",
+    )
+
+
+def parse_volume(item: Json) -> VolumeView:
+    spec = item["spec"]
+    return VolumeView(capacity=(spec.get("capacity") or {}).get("storage", "0"), spec=spec)
 
 
 def parse_warning(item: Json) -> WarningView:

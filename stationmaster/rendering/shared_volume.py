@@ -1,13 +1,15 @@
-"""A cluster's FSx for Lustre file system as a static PersistentVolume and its claim.
+"""A cluster's shared file system as a static PersistentVolume and its claim.
 
-Retain, because the file system is created and deleted by the workflow, never by Kubernetes; an
+It is one of FSx for Lustre, or behind a claim of somebody in an existing cluster. Retain, because
+the file system is created and deleted by the workflow or by its owner, never by Kubernetes; an
 empty storage class on both sides, so that no default class provisions a second one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, ClassVar, Final
 
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.names import NAMESPACE, SHARED_MOUNT, volume_name
@@ -26,9 +28,34 @@ class SharedStorage:
     dns_name: str
     mount_name: str
     storage_gib: int
+    # The trainer's cache and checkpoints use file locks across nodes.
+    mount_options: ClassVar[Sequence[str]] = ("flock",)
+
+    @property
+    def source(self) -> KubernetesObject:
+        """What the volume's spec says of where its files are."""
+        attributes = {"dnsname": self.dns_name, "mountname": self.mount_name}
+        return {
+            "csi": {
+                "driver": CSI_DRIVER,
+                "volumeHandle": self.file_system_id,
+                "volumeAttributes": attributes,
+            }
+        }
 
 
-def render_storage(cluster_id: ClusterId, storage: SharedStorage) -> list[KubernetesObject]:
+@dataclass(frozen=True)
+class ClaimedStorage:
+    """Somebody's volume: its size, how it is mounted, and what its spec says of its source."""
+
+    storage_gib: int
+    mount_options: Sequence[str]
+    source: Mapping[str, Any]
+
+
+def render_storage(
+    cluster_id: ClusterId, storage: SharedStorage | ClaimedStorage
+) -> list[KubernetesObject]:
     """PersistentVolume and PersistentVolumeClaim of a cluster, bound to each other by name."""
     name = volume_name(cluster_id)
     size = {"storage": f"{storage.storage_gib}Gi"}
@@ -42,17 +69,9 @@ def render_storage(cluster_id: ClusterId, storage: SharedStorage) -> list[Kubern
             "accessModes": ["ReadWriteMany"],
             "persistentVolumeReclaimPolicy": "Retain",
             "storageClassName": "",
-            # The trainer's cache and checkpoints use file locks across nodes.
-            "mountOptions": ["flock"],
+            "mountOptions": list(storage.mount_options),
             "claimRef": {"namespace": NAMESPACE, "name": name},
-            "csi": {
-                "driver": CSI_DRIVER,
-                "volumeHandle": storage.file_system_id,
-                "volumeAttributes": {
-                    "dnsname": storage.dns_name,
-                    "mountname": storage.mount_name,
-                },
-            },
+            **storage.source,
         },
     }
     claim = {

@@ -54,7 +54,8 @@ def ensure_file_system(services: Services, cluster_id: ClusterId) -> StepResult:
         ClusterDrained: nobody leases the cluster any more.
     """
     cluster = wanted_cluster(services, cluster_id)
-    if existing_of(services, cluster) is not None:
+    # A claim was looked at before anything was made.
+    if cluster.spec.file_system.claim or existing_of(services, cluster) is not None:
         return READY
     number = len(cluster.given_up_zones) + 1
     name = _name(cluster, number)

@@ -89,6 +89,8 @@ def _has_file_system(services: Services, cluster_id: ClusterId) -> bool:
     if services.file_systems.describe(cluster_id) is not None:
         return True
     cluster = services.cluster_states.load(cluster_id)
+    if cluster.spec.file_system.claim:
+        return True  # the saver says what it meets
     if cluster.spec.file_system.existing_id:
         return services.file_systems.find(cluster.spec.file_system.existing_id) is not None
     recorded = cluster.resources.values()

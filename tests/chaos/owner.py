@@ -13,6 +13,7 @@ import kubernetes
 
 from stationmaster.domain.cluster.spec import FileSystemSpec
 from stationmaster.domain.job_kinds import JobKind
+from stationmaster.domain.names import LABEL_GUESTS
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.kubernetes.manifests import load_manifests
 from stationmaster.local.cluster.trainer import NAMESPACE as TRAINER_NAMESPACE
@@ -159,6 +160,23 @@ class Owner:
     def guest(self) -> dict[str, Any]:
         """What the request of a guest says beyond the words."""
         return {"eks_name": NAME, "file_system": self.file_system}
+
+    def make_claim(self) -> FileSystemSpec:
+        """Make a claim of their file system, open to guests, as a CSI driver leaves it."""
+        shape: dict[str, Any] = {"accessModes": ["ReadWriteMany"], "storageClassName": "fsx"}
+        size, place = {"storage": "1200Gi"}, {"name": "data", "namespace": "ml"}
+        csi = {"driver": "fsx.csi.aws.com", "volumeHandle": self.file_system.existing_id}
+        of_volume = {**shape, "capacity": size, "csi": csi}
+        of_claim = {**shape, "volumeName": "pvc-data", "resources": {"requests": size}}
+        about = {**place, "labels": {LABEL_GUESTS: "allowed"}}
+        objects = [
+            {"kind": "Namespace", "metadata": {"name": "ml"}},
+            {"kind": "PersistentVolume", "metadata": {"name": "pvc-data"}, "spec": of_volume},
+            {"kind": "PersistentVolumeClaim", "metadata": about, "spec": of_claim},
+        ]
+        with kubernetes.config.new_client_from_config(str(self.kubeconfig)) as api:
+            KubernetesGateway(api).apply([{"apiVersion": "v1"} | each for each in objects])
+        return self.file_system.model_copy(update={"existing_id": "pvc:ml/data"})
 
     @contextmanager
     def with_trainer(self) -> Iterator[None]:

@@ -13,7 +13,14 @@ from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.inspection import LiveCluster, Verdict
 from stationmaster.kubernetes.rights import EVERYTHING, Right, common_rights, job_rights
-from stationmaster.kubernetes.views import DeploymentView, NodeView, PodLoad, parse_node
+from stationmaster.kubernetes.views import (
+    ClaimView,
+    DeploymentView,
+    NodeView,
+    PodLoad,
+    VolumeView,
+    parse_node,
+)
 from stationmaster.rendering import pytorch_job
 from stationmaster.rendering.job_backends import backend_of
 
@@ -67,6 +74,7 @@ class Theirs:
     asked: list[Right] = field(default_factory=list)
     is_administered: bool = False
     missing: Right | None = None
+    claims: dict[str, ClaimView] = field(default_factory=dict)
 
     backend = pytorch_job
 
@@ -96,6 +104,13 @@ class Theirs:
 
     def exists(self, api_version, kind, *, name):
         return (api_version, kind) == ("storage.k8s.io/v1", "CSIDriver") and name in self.drivers
+
+    def claim(self, name, *, namespace):
+        return self.claims.get(f"{namespace}/{name}")
+
+    def volume(self, name):
+        assert name == "theirs"
+        return VolumeView(capacity="1200Gi", spec={"csi": {"driver": "fsx.csi.aws.com"}})
 
     def nodes(self, *, labels=None):
         wanted = (labels or {}).get("node.kubernetes.io/instance-type")
@@ -152,6 +167,21 @@ def test_each_right_that_is_missing_is_named(kind):
         finding = look(made)
         assert finding.verdict is Verdict.BAD
         assert f"the product's role may not {right}; type kubectl apply" in finding.sentence
+
+
+def test_claim_is_looked_at_in_place_of_the_driver_of_fsx():
+    file_system = SMALL.file_system.model_copy(update={"existing_id": "pvc:ml/data"})
+    spec = SMALL.model_copy(update={"file_system": file_system})
+    usable = ClaimView(
+        phase="Bound", access_modes=("ReadWriteMany",), volume="theirs", lets_guests_in=True
+    )
+    theirs = Theirs(drivers=(), claims={"ml/data": usable})
+    unread = Right("get", "", "persistentvolumeclaims", "ml")
+
+    assert look(theirs, spec).verdict is Verdict.GOOD
+    assert "storage=pvc:ml/data: namespace ml has no Pers" in look(Theirs(), spec).sentence
+    theirs.missing = unread
+    assert f"the product's role may not {unread}; type" in look(theirs, spec).sentence
 
 
 def test_pods_of_the_cluster_itself_do_not_count_as_others():

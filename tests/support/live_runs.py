@@ -39,7 +39,7 @@ def live_run(run_id: RunId, *, staged: dict[str, Any] | None = None, **request: 
             "staging": Staging(**about, **staged) if staged is not None else None,
         }
     )
-    spec = SimpleNamespace(eks_name="", file_system=SimpleNamespace(existing_id=""))
+    spec = SimpleNamespace(eks_name="", file_system=SimpleNamespace(existing_id="", claim=""))
     services = SimpleNamespace(
         settings=SETTINGS,
         hyperpod_vcpus=lambda _: None,

@@ -37,6 +37,7 @@ from stationmaster.domain.datasets import (
 )
 from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.frozen import Frozen
+from stationmaster.domain.names import CLAIM_PREFIX
 
 PRESET: Final = "preset"
 SMOKE: Final = "smoke"
@@ -104,6 +105,11 @@ class Recipe(Frozen):
     def keys(self) -> tuple[str, ...]:
         """Every key that a person may set, in the order of help texts."""
         return (PRESET, *type(self.training).model_fields)
+
+    @property
+    def is_storage_known(self) -> bool:
+        """Whether the size of its file system is known: that behind a claim is not."""
+        return not self.file_system_id.startswith(CLAIM_PREFIX)
 
     @property
     def uses_own_trainer(self) -> bool:

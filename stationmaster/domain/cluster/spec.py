@@ -11,6 +11,7 @@ from pydantic import Field
 from stationmaster.domain.catalogue.instances import InstanceType, get_instance
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.frozen import Frozen
+from stationmaster.domain.names import CLAIM_PREFIX
 from stationmaster.domain.planning.cost import file_system_price, shape_price
 from stationmaster.domain.planning.requirements import num_useful_efa, uses_efa
 
@@ -31,13 +32,20 @@ class CapacityType(StrEnum):
 
 
 class FileSystemSpec(Frozen):
-    """An FSx for Lustre file system: its size and its throughput."""
+    """A file system of FSx for Lustre or behind a claim: its size and its throughput."""
 
     storage_gib: int
     mbps_per_tib: int
     existing_id: str = ""
     """The id of a file system that somebody else made: used, never changed, deleted or paid for. ""
-    for one that is made for the cluster and goes with it."""
+    for one that is made for the cluster and goes with it. `pvc:NAMESPACE/NAME` is a claim of the
+    existing cluster; size and throughput are assumed then."""
+
+    @property
+    def claim(self) -> str:
+        """Namespace and name of the claim, with a slash; "" for a file system of FSx."""
+        is_claim = self.existing_id.startswith(CLAIM_PREFIX)
+        return self.existing_id.removeprefix(CLAIM_PREFIX) if is_claim else ""
 
     @property
     def price_per_hour_usd(self) -> float:
@@ -171,7 +179,9 @@ def spec_for(
 
 
 def with_file_system(recipe: Recipe, file_system: FileSystemSpec) -> Recipe:
-    """Return the recipe with this file system in place of its own."""
+    """Return the recipe with this file system in place of its own; a claim is as large as that."""
+    if file_system.claim:
+        return recipe.model_copy(update={"file_system_id": file_system.existing_id})
     return recipe.model_copy(
         update={
             "file_system_gib": file_system.storage_gib,

@@ -37,7 +37,7 @@ CLUSTER: Final = Key(
     name="cluster",
     help="an existing EKS cluster, eks:NAME, or that of a SageMaker HyperPod cluster, "
     "hyperpod:NAME, in which the run is a guest: nothing of it is made, "
-    "changed or deleted; needs file_system=fs-...",
+    "changed or deleted; needs file_system=fs-... or storage=pvc:NAME",
     meanings=("eks", "eks_cluster", "eks_name"),
     meant=_meant,
     turn=4,

@@ -1,4 +1,4 @@
-"""`file_system=` and `file_system_type=`: a new one of some size and type, or one that exists."""
+"""`file_system=`, `file_system_type=` and `storage=`: a new file system, or one that exists."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from stationmaster.domain.errors import BadCommand, BadParameter
 from stationmaster.domain.keys import eks_cluster, kept_cluster
 from stationmaster.domain.keys.key import Family, Key, Part, Start, Typed
 from stationmaster.domain.keys.questions import FoundFileSystem
+from stationmaster.domain.names import CLAIM_PREFIX, LABEL_GUESTS
 from stationmaster.domain.planning.arrival import (
     SMALLEST_GIB,
     STEP_GIB,
@@ -35,6 +36,11 @@ _MAX_GIB: Final = 96_000
 # Source: FSx API reference, FileSystemId: fs- and 8 or more hex digits. FSx makes 17 of them.
 _ID: Final = re.compile(r"fs-[0-9a-f]{8,40}")
 _HIDDEN_ID: Final = re.compile(r"(?:fs-)?([0-9a-f]{17}|[0-9a-f]{8})(?![0-9a-f])")
+# A namespace, where it is not the default one, and a name. Source: Kubernetes, Object names.
+_CLAIM: Final = re.compile(
+    r"(?:(?P<namespace>[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)/)?"
+    r"(?P<name>[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?)"
+)
 # Source: FSx for Lustre user guide, Deployment options: scratch file systems.
 _SCRATCH_NOTE: Final = (
     "file_system_type=scratch-200: FSx keeps no second copy of what is on it; what a failed "
@@ -66,19 +72,42 @@ def _type_meant(value: str) -> str | None:
     return spelled if spelled in _TYPES else None
 
 
+def _claim_meant(value: str) -> str | None:
+    """Spell the claim as it is accepted; None where none is meant."""
+    found = _CLAIM.fullmatch(value.lower().removeprefix(CLAIM_PREFIX))
+    is_meant = CLAIM_PREFIX in value.lower() or not (_id_meant(value) or is_size(value))
+    return f"{CLAIM_PREFIX}{found[0]}" if found and is_meant else None
+
+
 FILE_SYSTEM: Final = Key(
     name="file_system",
     help="an FSx for Lustre file system that exists (fs-...), used and never deleted; or the GiB "
     "of a new one: 1200, or a multiple of 2400",
-    meanings=("fs", "fsx", "file_system_id", "file_system_gib", "storage"),
+    meanings=("fs", "fsx", "file_system_id", "file_system_gib"),
     choices=("1200", "2400", "4800"),
     meant=lambda value: _id_meant(value) or gib_meant(value),
     turn=2,
     is_resumed=True,
     typed=lambda options: (
+        str(options.file_system_gib or "")
+        if options.file_system is None
+        else ""
+        if options.file_system.claim
+        else options.file_system.existing_id
+    ),
+)
+STORAGE: Final = Key(
+    name="storage",
+    help="of cluster=eks:..., a claim that its nodes share (ReadWriteMany), used and never "
+    "deleted: pvc:NAME, or pvc:NAMESPACE/NAME",
+    meanings=("pvc", "claim", "claim_name", "persistent_volume_claim"),
+    meant=_claim_meant,
+    turn=2,
+    is_resumed=True,
+    typed=lambda options: (
         options.file_system.existing_id
-        if options.file_system is not None
-        else str(options.file_system_gib or "")
+        if options.file_system is not None and options.file_system.claim
+        else ""
     ),
 )
 FILE_SYSTEM_TYPE: Final = Key(
@@ -119,8 +148,10 @@ class Option(Part):
 
 
 def read(typed: Typed) -> Option:
-    """Read both, and ask about one that exists."""
+    """Read them, and ask about a file system that exists."""
     value, type_name = typed.get(FILE_SYSTEM), typed.get(FILE_SYSTEM_TYPE)
+    if (claim := typed.get(STORAGE)) is not None:
+        return _read_claim(claim, file_system=value, type_name=type_name)
     if type_name is not None and type_name not in _TYPES:
         raise BadCommand(
             f"file_system_type={type_name[:80]} is not accepted: expected {', '.join(_TYPES)}, a "
@@ -146,6 +177,29 @@ def read(typed: Typed) -> Option:
     return Option(file_system=found.spec)
 
 
+def _read_claim(value: str, *, file_system: str | None, type_name: str | None) -> Option:
+    """Read a claim; nobody can ask the cluster about it yet."""
+    found = _CLAIM.fullmatch(value.removeprefix(CLAIM_PREFIX))
+    if not value.startswith(CLAIM_PREFIX) or found is None:
+        nearest = f"; did you mean {_claim_meant(value)}" if _claim_meant(value) else ""
+        raise BadCommand(
+            f"storage={value[:80]} is not accepted: expected {CLAIM_PREFIX}NAME or "
+            f"{CLAIM_PREFIX}NAMESPACE/NAME, a PersistentVolumeClaim of the cluster of "
+            f"cluster=eks:...; file_system= takes an FSx for Lustre file system{nearest}"
+        )
+    for key, other in ((FILE_SYSTEM, file_system), (FILE_SYSTEM_TYPE, type_name)):
+        if other is not None:
+            raise BadCommand(
+                f"storage={value} and {key.name}={other[:80]} are of two file systems; keep one"
+            )
+    name = f"{CLAIM_PREFIX}{found['namespace'] or 'default'}/{found['name']}"
+    return Option(
+        file_system=FileSystemSpec(
+            storage_gib=SMALLEST_GIB, mbps_per_tib=SCRATCH_MBPS_PER_TIB, existing_id=name
+        )
+    )
+
+
 def is_size(value: str) -> bool:
     """Say whether it is the size of a new file system; so many digits are an id without its fs-."""
     return value.isascii() and value.isdigit() and len(value) != 17
@@ -169,7 +223,9 @@ def read_gib(value: str, *, key: str) -> int:
 def found_of(start: Start) -> FoundFileSystem | None:
     """Return what AWS said of the one that exists, where one was typed."""
     existing = start.part(Option).file_system
-    return start.ask.find_file_system(existing.existing_id) if existing is not None else None
+    if existing is None or existing.claim:
+        return None
+    return start.ask.find_file_system(existing.existing_id)
 
 
 def refuse(start: Start) -> None:
@@ -177,16 +233,23 @@ def refuse(start: Start) -> None:
     on, guest = start.part(kept_cluster.Option).on, eks_cluster.CLUSTER.typed(start.options)
     if guest and start.part(Option).file_system is None:
         raise BadCommand(
-            f"cluster={guest} needs file_system=fs-..., one that its nodes reach: "
-            "no new file system is attached to an existing network"
+            f"cluster={guest} needs file_system=fs-..., one that its nodes reach, or "
+            "storage=pvc:NAME, a claim of it: no new file system is attached to an existing network"
+        )
+    claim = STORAGE.typed(start.options)
+    if claim and on is None and not guest:
+        raise BadCommand(
+            f"storage={claim} needs cluster=eks:NAME, the existing cluster that has the claim; a "
+            "cluster that is made takes file_system="
         )
     if on is None:
         return
-    if storage := FILE_SYSTEM.typed(start.options):
-        raise BadCommand(
-            f"file_system={storage} cannot be used with on={on}: a run on a kept "
-            "cluster uses that cluster's file system; leave file_system= out"
-        )
+    for key in (FILE_SYSTEM, STORAGE):
+        if value := key.typed(start.options):
+            raise BadCommand(
+                f"{key.name}={value} cannot be used with on={on}: a run on a kept "
+                f"cluster uses that cluster's file system; leave {key.name}= out"
+            )
     if type_name := FILE_SYSTEM_TYPE.typed(start.options):
         raise BadCommand(
             f"file_system_type={type_name} cannot be used with on={on}: that "
@@ -221,6 +284,12 @@ def note(start: Start, plan: Plan) -> Iterable[str]:
     own, found = start.part(Option), found_of(start)
     if own.file_system_mbps_per_tib == SCRATCH_MBPS_PER_TIB:
         yield _SCRATCH_NOTE
+    if claim := STORAGE.typed(start.options):
+        yield (
+            f"storage={claim}: nothing but the run's own directories is written to it, and it "
+            "stays; its size and speed are not known here, times are planned with those of the "
+            f"recipe's usual file system; its owner has given it the label {LABEL_GUESTS}=allowed"
+        )
     if found is None:
         return
     room = (
@@ -236,4 +305,6 @@ def note(start: Start, plan: Plan) -> Iterable[str]:
     )
 
 
-FAMILY: Final = Family(keys=(FILE_SYSTEM, FILE_SYSTEM_TYPE), read=read, refuse=refuse, note=note)
+FAMILY: Final = Family(
+    keys=(FILE_SYSTEM, FILE_SYSTEM_TYPE, STORAGE), read=read, refuse=refuse, note=note
+)

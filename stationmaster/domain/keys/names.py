@@ -16,7 +16,12 @@ from stationmaster.domain.durations import nearest_duration
 from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.keys.capacity import CAPACITY
 from stationmaster.domain.keys.eks_cluster import CLUSTER
-from stationmaster.domain.keys.file_system import FILE_SYSTEM, FILE_SYSTEM_TYPE, gib_meant
+from stationmaster.domain.keys.file_system import (
+    FILE_SYSTEM,
+    FILE_SYSTEM_TYPE,
+    STORAGE,
+    gib_meant,
+)
 from stationmaster.domain.keys.key import Key
 from stationmaster.domain.keys.machines import INSTANCE, NODES
 from stationmaster.domain.keys.registry import FAMILIES
@@ -54,6 +59,7 @@ CLUSTER_KEYS: Final[Mapping[str, Key]] = {
         CLUSTER,
         FILE_SYSTEM,
         FILE_SYSTEM_TYPE,
+        STORAGE,
         FILE_SYSTEM_GIB,
         VALIDATE,
     )

@@ -231,6 +231,8 @@ def _remedy(layout: Layout, changes: Sequence[Change], shared: Shared | None) ->
 def _file_system_warnings(figures: Figures) -> Iterator[str]:
     layout, training = figures.layout, figures.layout.recipe.training
     recipe = layout.recipe
+    if not recipe.is_storage_known:
+        return
     size = checkpoint_bytes(layout)
     if checkpoint_room_bytes(layout) > recipe.file_system_gib * GIB:
         model = "" if recipe.uses_own_trainer else " and the model that is made of one"

@@ -99,7 +99,7 @@ def _why_no_room(room: Room, listing: Listing | None, shared: Shared | None) -> 
     else:
         whose, remedies = "the largest file system", []
     has = recipe.file_system_gib if remedies else LARGEST_GIB
-    if room.needed_gib <= has:
+    if room.needed_gib <= has or not recipe.is_storage_known:
         return None
     parts = []
     if listing is not None:

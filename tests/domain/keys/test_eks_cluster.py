@@ -109,7 +109,7 @@ def test_where_nobody_can_ask_eks_the_channel_is_named() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("plan tiny-llama cluster=eks:theirs", "one that its nodes reach: no new file system"),
+        ("plan tiny-llama cluster=eks:theirs", "or storage=pvc:NAME, a claim of it: no new"),
         ("cluster create lab cluster=eks:theirs file_system=2400", "needs file_system=fs-..., one"),
         (f"tiny-llama on=team-a {GUEST}", "cluster=eks:theirs and on=team-a name two clusters"),
         (f"tiny-llama file_system={FILE_SYSTEM} eks=eks:theirs", "did you mean cluster"),

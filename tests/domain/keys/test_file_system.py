@@ -9,6 +9,7 @@ from stationmaster.domain.commands.grammar import parse_request
 from stationmaster.domain.commands.requests import CreateCluster, ShowPlan
 from stationmaster.domain.datasets import Listing, Preparation
 from stationmaster.domain.errors import NotPossibleNow
+from stationmaster.domain.keys.registry import typed_options
 from tests.support.factories import make_request
 from tests.support.typed import FILE_SYSTEM, STORAGE, Account, parse, refused, start_of
 
@@ -114,6 +115,9 @@ def test_data_that_a_file_system_cannot_hold_is_refused() -> None:
         f"{text} file_system={FILE_SYSTEM}", measure=measured(2000), account=Account(free_gib=100)
     )
     assert f"file_system={FILE_SYSTEM} has 100 GiB free" in str(full)
+
+    guest = f"{text} cluster=eks:theirs storage=pvc:data"
+    assert parse(guest, measure=measured(9000)), "a claim's size is not known"
 
     small = refused(f"{text} file_system=1200", measure=measured(2000))
     assert "file_system=1200 is too small" in str(small)
@@ -221,3 +225,43 @@ def test_type_that_is_none_or_of_no_new_file_system_is_refused(
 )
 def test_file_system_of_a_cluster_is_named_once(text: str, said: str) -> None:
     assert said in str(refused(text))
+
+
+GUEST = "tiny-llama nodes=2 cluster=eks:theirs"
+
+
+def test_claim_of_an_existing_cluster_takes_the_place_of_a_file_system() -> None:
+    start = start_of(f"{GUEST} storage=pvc:ml/data")
+
+    chosen = start.options.file_system
+    assert chosen is not None
+    assert (chosen.claim, chosen.price_per_hour_usd) == ("ml/data", 0.0)
+    assert start.resolved.file_system_id == "pvc:ml/data"
+    usual = start_of("tiny-llama nodes=2").resolved
+    assert start.resolved.file_system_gib == usual.file_system_gib, "planned as usual"
+    assert typed_options(start.options)["storage"] == "pvc:ml/data"
+    assert "file_system" not in typed_options(start.options)
+    (note,) = (each for each in start.plan.warnings if "storage=" in each)
+    assert "its size and speed are not known here" in note
+    kept = parse("cluster create lab cluster=eks:theirs storage=pvc:data")
+    assert isinstance(kept, CreateCluster)
+    assert kept.spec.file_system.claim == "default/data"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (f"{GUEST} storage=data", "did you mean pvc:data"),
+        (f"{GUEST} storage=pvc:a/b/c", "storage=pvc:a/b/c is not accepted: expected pvc:NAME"),
+        (f"{GUEST} storage=2400", "file_system= takes an FSx for Lustre file system"),
+        (f"{GUEST} storage=pvc:data file_system=2400", "are of two file systems; keep one"),
+        (f"{GUEST} storage=pvc:data file_system_type=scratch-200", "of two file systems"),
+        ("tiny-llama storage=pvc:data", "storage=pvc:default/data needs cluster=eks:NAME"),
+        ("tiny-llama on=team-a storage=pvc:data", "leave storage= out"),
+    ],
+)
+def test_claim_is_refused_where_it_cannot_be_used(text: str, says: str) -> None:
+    error = refused(text)
+
+    assert says in str(error)
+    assert parse(error.suggestion.removeprefix("/train "))

@@ -37,6 +37,7 @@ WORDS = (
     "capacity=spot keep=2h validate=full track=mlflow:https://h.io:5000/x",
     "on=team-a alone=true queue=night priority_class=high host_network=true nccl_debug=INFO",
     f"cluster=eks:theirs file_system={FILE_SYSTEM}",
+    "cluster=eks:theirs storage=pvc:ml/data",
     "file_system=4800 file_system_type=scratch-200",
     f"resume_from={RUN}@60 backup_every=45m schedule=constant steps=80",
     "backup_every=never push_to=lab-a/tiny.Llama_1 restarts=0 name=books-v3 track=wandb:lab/llama",

@@ -82,6 +82,26 @@ def test_guest_trains_as_a_trainjob_where_others_have_trainer_only_over_a_lost_n
     assert outcome.cluster.job_kind is JobKind.TRAIN_JOB
 
 
+def test_guest_trains_on_a_claim_of_their_namespace_and_leaves_it(
+    world: World, owner: Owner
+) -> None:
+    file_system = owner.make_claim()
+    before = owner.belongings()
+
+    run_id = world.request(
+        "claim", nodes=2, eks_name=owner.guest["eks_name"], file_system=file_system
+    )
+    world.until_rested(run_id, torn_down=True)
+
+    outcome = world.outcome(run_id)
+    assert (outcome.run.phase, outcome.run.reason) == (RunPhase.SUCCEEDED, "")
+    assert outcome.run.results is not None
+    assert outcome.run.job_kind is JobKind.PYTORCH_JOB
+    assert {each.name for each in outcome.cluster.checks} >= {"access", "nodes", "storage"}
+    assert owner.belongings() == before
+    assert_left_nothing(outcome)
+
+
 def running(gateway: KubernetesGateway, labels: dict[str, str]) -> set[str]:
     return {pod.name for pod in gateway.pods(labels=labels) if pod.phase == "Running"}
 
