@@ -28,7 +28,7 @@ from stationmaster.domain.commands.grammar import parse_command
 from stationmaster.domain.commands.requests import ListClusters, Look, ShowCluster
 from stationmaster.domain.errors import UserError
 from stationmaster.domain.ids import ClusterId, RunId
-from stationmaster.domain.run.events import RunEvent, RunRequested, StopRequested
+from stationmaster.domain.run.events import PhaseChanged, RunEvent, RunRequested, StopRequested
 from stationmaster.local.slack import ApiCall
 
 # What an accepted command that starts, changes or ends something writes at once.
@@ -121,9 +121,9 @@ class Watch:
     def event(self, event: RunEvent | ClusterEvent) -> None:
         """Take in an event of a run or of its cluster, as the table's stream delivers it."""
         self.record.write(_event_line(event))
-        if event.type == "run.requested":
+        if isinstance(event, RunRequested):
             self.record.write({"kind": "phase", "run_id": event.run_id, "phase": "requested"})
-        elif event.type == "run.phase_changed":
+        elif isinstance(event, PhaseChanged):
             line = {"kind": "phase", "run_id": event.run_id, "phase": event.phase.value}
             self.record.write(line)
         if event.type in _EFFECTS:

@@ -1,14 +1,15 @@
 """The one shape of an event: a fact in the past tense that happened to a run or to a cluster.
 
-Its class adds `type` and the id of what it happened to. An event's id is the same on every delivery
-of the same fact, so that recording it twice changes nothing. Its numbers, times and texts are
-plausible, whoever makes it: see `outside`.
+Its class names its `type`, and adds the id of what it happened to. An event's id is the same on
+every delivery of the same fact, so that recording it twice changes nothing. Its numbers, times and
+texts are plausible, whoever makes it: see `outside`.
 """
 
 from __future__ import annotations
 
 import hashlib
-from typing import Annotated, Any, ClassVar, Final
+from inspect import get_annotations
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import BaseModel, Field, field_validator
 
@@ -28,6 +29,15 @@ class Event(Frozen, extra="forbid"):
 
     event_id: Annotated[EventId, Field(max_length=_MAX_ID)]
     at: Moment
+    if TYPE_CHECKING:
+        type: str = ""
+
+    def __init_subclass__(cls, *, type: str = "", **options: Any) -> None:
+        """Give the class the field that tells it from others: a Literal, for unions of events."""
+        super().__init_subclass__(**options)
+        if type:
+            cls.__annotations__ = {"type": Literal[type], **get_annotations(cls)}
+            cls.type = type
 
     @field_validator("*")
     @classmethod

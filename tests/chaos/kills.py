@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final
 
 from stationmaster.domain.cluster.aggregate import TeardownStatus
-from stationmaster.domain.cluster.events import ClusterPhase
+from stationmaster.domain.cluster.events import ClusterPhase, TeardownFailed
 from stationmaster.domain.run.events import RunPhase
 from tests.chaos import people
 from tests.chaos.ends import ended, expect_gone, expect_results, hold_in_state, in_pass, moments_in
@@ -221,7 +221,7 @@ def _kill_teardown(place: Place, state: str, after: bool, scene: Scene, name: st
         ends = RunPhase.FAILED if faults else RunPhase.SUCCEEDED
         verdict.expect(run.phase is ends, f"the run ended {run.phase}, not {ends}")
     reasons = [
-        each.reason for each in clusters.events(cluster_id) if each.type == "teardown.failed"
+        each.reason for each in clusters.events(cluster_id) if isinstance(each, TeardownFailed)
     ]
     is_over = state == "ConcludeTeardown" and after
     says = _one_that_says_so(reasons) or (is_over and not reasons)

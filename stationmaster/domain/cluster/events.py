@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field, TypeAdapter
 
@@ -58,10 +58,9 @@ class _Event(Event):
     cluster_id: ClusterId
 
 
-class ClusterRequested(_Event):
+class ClusterRequested(_Event, type="cluster.requested"):
     """A cluster is wanted; this is the first event of each."""
 
-    type: Literal["cluster.requested"] = "cluster.requested"
     spec: ClusterSpec
     run_id: RunId | None = None
     """The run that caused it; its resources carry that run's tag, too."""
@@ -78,40 +77,34 @@ class ClusterRequested(_Event):
     """What it waits for before it is made; None for nothing."""
 
 
-class ApprovalAsked(_Event):
+class ApprovalAsked(_Event, type="cluster.approval_asked"):
     """A change of the cluster waits for somebody else, or anew; one that waited is replaced."""
 
-    type: Literal["cluster.approval_asked"] = "cluster.approval_asked"
     approval: Approval
     change: Change | None
     """None where the cluster itself asks anew, because its price has changed."""
 
 
-class ApprovalDecided(_Event, Decided):
+class ApprovalDecided(_Event, Decided, type="cluster.approval_decided"):
     """Somebody else decided about what is asked for, or nobody did in time."""
 
-    type: Literal["cluster.approval_decided"] = "cluster.approval_decided"
 
-
-class ClusterPhaseChanged(_Event):
+class ClusterPhaseChanged(_Event, type="cluster.phase_changed"):
     """The cluster went from one phase to the next; `reason` is a sentence where it failed."""
 
-    type: Literal["cluster.phase_changed"] = "cluster.phase_changed"
     phase: ClusterPhase
     reason: str = ""
 
 
-class ClusterPreflightWarned(_Event):
+class ClusterPreflightWarned(_Event, type="cluster.preflight_warned"):
     """What may be lacking, as was found before anything was made; each is a sentence."""
 
-    type: Literal["cluster.preflight_warned"] = "cluster.preflight_warned"
     findings: tuple[str, ...]
 
 
-class LeaseRequested(_Event):
+class LeaseRequested(_Event, type="lease.requested"):
     """A run wants `nodes` training nodes: it joins the end of the queue."""
 
-    type: Literal["lease.requested"] = "lease.requested"
     run_id: RunId
     nodes: int
     min_nodes: int | None = None
@@ -127,10 +120,9 @@ class LeaseRequested(_Event):
         return self.nodes if self.min_nodes is None else self.min_nodes
 
 
-class LeaseGranted(_Event):
+class LeaseGranted(_Event, type="lease.granted"):
     """A run may use `nodes` of the training nodes, once the cluster is ready."""
 
-    type: Literal["lease.granted"] = "lease.granted"
     run_id: RunId
     nodes: int
     min_nodes: int | None = None
@@ -140,64 +132,56 @@ class LeaseGranted(_Event):
     alone: bool = False
 
 
-class LeaseReleased(_Event):
+class LeaseReleased(_Event, type="lease.released"):
     """A run no longer needs the cluster, or no longer waits for it."""
 
-    type: Literal["lease.released"] = "lease.released"
     run_id: RunId
 
 
-class LeaseLimited(_Event):
+class LeaseLimited(_Event, type="lease.limited"):
     """A person wants a run on a range to use `most_nodes` from now on, as soon as it can."""
 
-    type: Literal["lease.limited"] = "lease.limited"
     run_id: RunId
     min_nodes: int
     most_nodes: int
     user_id: str
 
 
-class LeaseResized(_Event):
+class LeaseResized(_Event, type="lease.resized"):
     """A run on a range may use `nodes` now; of fewer, its pods have left the others."""
 
-    type: Literal["lease.resized"] = "lease.resized"
     run_id: RunId
     nodes: int
 
 
-class KeepExtended(_Event):
+class KeepExtended(_Event, type="cluster.keep_extended"):
     """The cluster is kept until another time than before."""
 
-    type: Literal["cluster.keep_extended"] = "cluster.keep_extended"
     keep_until: datetime
     user_id: str
 
 
-class KeepEnding(_Event):
+class KeepEnding(_Event, type="cluster.keep_ending"):
     """The channel has been warned that the cluster is kept only until `keep_until`."""
 
-    type: Literal["cluster.keep_ending"] = "cluster.keep_ending"
     keep_until: datetime
 
 
-class KeepEnded(_Event):
+class KeepEnded(_Event, type="cluster.keep_ended"):
     """The time until which the cluster was kept is over; it goes unless a run uses it."""
 
-    type: Literal["cluster.keep_ended"] = "cluster.keep_ended"
     keep_until: datetime
 
 
-class DeletionRequested(_Event):
+class DeletionRequested(_Event, type="cluster.deletion_requested"):
     """A person wants the cluster to go, whoever uses it."""
 
-    type: Literal["cluster.deletion_requested"] = "cluster.deletion_requested"
     user_id: str
 
 
-class PassBegan(_Event):
+class PassBegan(_Event, type="cluster.pass_began"):
     """The workflow reconciles a ready cluster, to check it or to change its size."""
 
-    type: Literal["cluster.pass_began"] = "cluster.pass_began"
     nodes: int
     """The number of training nodes that it is to have."""
     user_id: str = ""
@@ -208,27 +192,24 @@ class PassBegan(_Event):
     """What its added nodes are expected to cost its own run, beyond that run's plan."""
 
 
-class PassFailed(_Event):
+class PassFailed(_Event, type="cluster.pass_failed"):
     """The cluster could not get its new size; it goes back to the earlier one, `nodes`."""
 
-    type: Literal["cluster.pass_failed"] = "cluster.pass_failed"
     nodes: int
     reason: str
 
 
-class SizeSettled(_Event):
+class SizeSettled(_Event, type="cluster.size_settled"):
     """The final number of training nodes of a cluster that may have fewer than wanted."""
 
-    type: Literal["cluster.size_settled"] = "cluster.size_settled"
     nodes: int
     reason: str = ""
     """Why they are fewer than wanted, in AWS's words; empty where they are not."""
 
 
-class ZoneGivenUp(_Event):
+class ZoneGivenUp(_Event, type="cluster.zone_given_up"):
     """AWS has no room for training nodes or file system in a zone; both are made in the next."""
 
-    type: Literal["cluster.zone_given_up"] = "cluster.zone_given_up"
     zone: Name
     left_subnet_id: Name
     """The subnet in `zone` where they were asked for."""
@@ -249,38 +230,31 @@ class _ResourceEvent(_Event):
     name: str
 
 
-class ResourceRequested(_ResourceEvent):
+class ResourceRequested(_ResourceEvent, type="resource.requested"):
     """A creation is about to be requested; recorded first, so that teardown knows of it."""
 
-    type: Literal["resource.requested"] = "resource.requested"
     price_per_hour_usd: float = 0.0
     anew: bool = False
     """Whether it is created once more: it was there before, or AWS had refused it."""
 
 
-class ResourceSeen(_ResourceEvent):
+class ResourceSeen(_ResourceEvent, type="resource.seen"):
     """AWS lists a resource whose creation was requested, so it can no longer appear unnoticed."""
 
-    type: Literal["resource.seen"] = "resource.seen"
 
-
-class ResourceRefused(_ResourceEvent):
+class ResourceRefused(_ResourceEvent, type="resource.refused"):
     """AWS refused to create a resource, so nothing of it can appear."""
 
-    type: Literal["resource.refused"] = "resource.refused"
 
-
-class ResourceCreated(_ResourceEvent):
+class ResourceCreated(_ResourceEvent, type="resource.created"):
     """A resource is there and usable; `resource_id` is AWS's id where that is not its name."""
 
-    type: Literal["resource.created"] = "resource.created"
     resource_id: str = ""
 
 
-class ResourceDeleted(_ResourceEvent):
+class ResourceDeleted(_ResourceEvent, type="resource.deleted"):
     """A resource is gone, as seen by asking AWS for it."""
 
-    type: Literal["resource.deleted"] = "resource.deleted"
     never_was: bool = False
     """Whether AWS had refused to create it, so nothing was deleted."""
 
@@ -290,17 +264,15 @@ ResourceEvent = (
 )
 
 
-class PluginReady(_Event):
+class PluginReady(_Event, type="plugin.ready"):
     """A plugin or operator runs in the cluster."""
 
-    type: Literal["plugin.ready"] = "plugin.ready"
     plugin: Name
 
 
-class CheckFinished(_Event):
+class CheckFinished(_Event, type="check.finished"):
     """A validation check came to its verdict; `detail` is a sentence that has the figures."""
 
-    type: Literal["check.finished"] = "check.finished"
     check: Name
     passed: bool
     detail: str
@@ -309,10 +281,9 @@ class CheckFinished(_Event):
     """The nodes for which it failed, where it is about single ones."""
 
 
-class NodeReplacementBegan(_Event):
+class NodeReplacementBegan(_Event, type="cluster.node_replacement_began"):
     """A node failed a check: its instance is about to be terminated, so that another one comes."""
 
-    type: Literal["cluster.node_replacement_began"] = "cluster.node_replacement_began"
     node: Name
     instance_id: Name
     check: Name
@@ -322,40 +293,34 @@ class NodeReplacementBegan(_Event):
     """The number of this replacement within the execution, from 1."""
 
 
-class NodeReplaced(_Event):
+class NodeReplaced(_Event, type="cluster.node_replaced"):
     """The instance of a node that failed a check is gone, and all nodes are ready again."""
 
-    type: Literal["cluster.node_replaced"] = "cluster.node_replaced"
     node: Name
     instance_id: Name
 
 
-class JobKindChosen(_Event):
+class JobKindChosen(_Event, type="cluster.job_kind_chosen"):
     """An existing EKS cluster was seen: its operator, and whose nodes it has."""
 
-    type: Literal["cluster.job_kind_chosen"] = "cluster.job_kind_chosen"
     kind: JobKind
     hyperpod_vcpus: int | None = None
     """The CPUs of each node where they are SageMaker HyperPod's; None elsewhere."""
 
 
-class TeardownStarted(_Event):
+class TeardownStarted(_Event, type="teardown.started"):
     """A teardown workflow began."""
 
-    type: Literal["teardown.started"] = "teardown.started"
 
-
-class TeardownCompleted(_Event):
+class TeardownCompleted(_Event, type="teardown.completed"):
     """Everything tagged with the cluster was looked for and is gone."""
 
-    type: Literal["teardown.completed"] = "teardown.completed"
     cost_usd: float
 
 
-class TeardownFailed(_Event):
+class TeardownFailed(_Event, type="teardown.failed"):
     """The teardown gave up for now; `left` names what is still there. The reaper tries again."""
 
-    type: Literal["teardown.failed"] = "teardown.failed"
     reason: str
     left: list[str] = Field(default_factory=list)
 

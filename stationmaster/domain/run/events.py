@@ -53,10 +53,9 @@ class _Event(Event):
     run_id: RunId
 
 
-class RunRequested(_Event):
+class RunRequested(_Event, type="run.requested"):
     """A person asked for a run; this is the first event of each."""
 
-    type: Literal["run.requested"] = "run.requested"
     request: TrainingRequest
     price_per_hour_usd: float
     estimated_cost_usd: float
@@ -68,41 +67,35 @@ class RunRequested(_Event):
     """Whether it starts only once its card is posted, which had to wait for Slack."""
 
 
-class ApprovalDecided(_Event, Decided):
+class ApprovalDecided(_Event, Decided, type="run.approval_decided"):
     """Somebody else decided whether the run starts, or nobody did in time."""
 
-    type: Literal["run.approval_decided"] = "run.approval_decided"
 
-
-class ApprovalRenewed(_Event):
+class ApprovalRenewed(_Event, type="run.approval_renewed"):
     """What the run would buy has changed since it was asked for: it is asked for anew."""
 
-    type: Literal["run.approval_renewed"] = "run.approval_renewed"
     approval: Approval
     price_per_hour_usd: float
     estimated_cost_usd: float
 
 
-class PhaseChanged(_Event):
+class PhaseChanged(_Event, type="run.phase_changed"):
     """The run went from one phase to the next; `reason` is a sentence for failures and stops."""
 
-    type: Literal["run.phase_changed"] = "run.phase_changed"
     phase: RunPhase
     reason: str = ""
 
 
-class StopRequested(_Event):
+class StopRequested(_Event, type="run.stop_requested"):
     """A person asked to stop the run, or the product did, without `user_id` and with `why`."""
 
-    type: Literal["run.stop_requested"] = "run.stop_requested"
     user_id: str
     why: str = ""
 
 
-class ResultsSaved(_Event):
+class ResultsSaved(_Event, type="results.saved"):
     """The run's results are in the artifacts bucket, and were verified from outside."""
 
-    type: Literal["results.saved"] = "results.saved"
     uri: str
     """s3://BUCKET/runs/RUN/"""
     num_files: int
@@ -112,77 +105,67 @@ class ResultsSaved(_Event):
     """Whether a custom command has written anything that is kept."""
 
 
-class ResultsUnsaved(_Event):
+class ResultsUnsaved(_Event, type="results.unsaved"):
     """Saving gave up for now; `reason` is a sentence. The file system stays."""
 
-    type: Literal["results.unsaved"] = "results.unsaved"
     reason: str
 
 
-class SavingRequested(_Event):
+class SavingRequested(_Event, type="results.saving_requested"):
     """Saving is tried once more, by a workflow of its own; `user_id` is empty without a person."""
 
-    type: Literal["results.saving_requested"] = "results.saving_requested"
     user_id: str = ""
 
 
-class ResultsLost(_Event):
+class ResultsLost(_Event, type="results.lost"):
     """What was not saved is gone with its file system; `reason` is a sentence."""
 
-    type: Literal["results.lost"] = "results.lost"
     reason: str
 
 
-class ResultsGivenUp(_Event):
+class ResultsGivenUp(_Event, type="results.given_up"):
     """A person wants what was not saved to be deleted."""
 
-    type: Literal["results.given_up"] = "results.given_up"
     user_id: str
 
 
-class ExportEnded(_Event):
+class ExportEnded(_Event, type="results.export_ended"):
     """Making a model of another framework's checkpoint has ended; `reason` says why it failed."""
 
-    type: Literal["results.export_ended"] = "results.export_ended"
     reason: str = ""
 
 
-class ResultsPushed(_Event):
+class ResultsPushed(_Event, type="results.pushed"):
     """The model is in a repository of the Hugging Face hub, verified by what the hub says."""
 
-    type: Literal["results.pushed"] = "results.pushed"
     repository: str
     revision: str
 
 
-class ResultsNotPushed(_Event):
+class ResultsNotPushed(_Event, type="results.not_pushed"):
     """The model was not pushed to the hub; `reason` is a sentence. The run's outcome stays."""
 
-    type: Literal["results.not_pushed"] = "results.not_pushed"
     repository: str
     reason: str
 
 
-class BackupStarted(_Event):
+class BackupStarted(_Event, type="backup.started"):
     """A run that trains is being backed up, for the `number`th time."""
 
-    type: Literal["backup.started"] = "backup.started"
     number: int
     step: int
     """The step of the newest checkpoint that was known."""
 
 
-class BackupLookedAt(_Event):
+class BackupLookedAt(_Event, type="backup.looked_at"):
     """A backup that runs was looked at."""
 
-    type: Literal["backup.looked_at"] = "backup.looked_at"
     number: int
 
 
-class BackupSaved(_Event):
+class BackupSaved(_Event, type="backup.saved"):
     """A backup is in the artifacts bucket, and was verified from outside."""
 
-    type: Literal["backup.saved"] = "backup.saved"
     number: int
     step: int
     """The step of its checkpoint."""
@@ -192,54 +175,48 @@ class BackupSaved(_Event):
     manifest_sha256: str
 
 
-class BackupFailed(_Event):
+class BackupFailed(_Event, type="backup.failed"):
     """A backup failed; `reason` is a sentence. Training continues, and it is tried again."""
 
-    type: Literal["backup.failed"] = "backup.failed"
     number: int
     reason: str
     again: bool = False
     """Whether the backup before failed as well."""
 
 
-class PreflightWarned(_Event):
+class PreflightWarned(_Event, type="preflight.warned"):
     """What may be lacking, as was found before anything was made; each is a sentence."""
 
-    type: Literal["preflight.warned"] = "preflight.warned"
     findings: tuple[str, ...]
 
 
-class CapacityEnding(_Event):
+class CapacityEnding(_Event, type="capacity.ending"):
     """AWS takes the run's nodes back at a known time; `reason` is a sentence that says when."""
 
-    type: Literal["capacity.ending"] = "capacity.ending"
     reason: str
 
 
-class BudgetReached(_Event):
+class BudgetReached(_Event, type="budget.reached"):
     """A run has cost `percent` of its budget."""
 
-    type: Literal["budget.reached"] = "budget.reached"
     percent: int
     spent_usd: float
 
 
-class BudgetChanged(_Event):
+class BudgetChanged(_Event, type="budget.changed"):
     """A person has given the run another budget."""
 
-    type: Literal["budget.changed"] = "budget.changed"
     usd: float
     user_id: str
 
 
-class AttemptStarted(_Event):
+class AttemptStarted(_Event, type="attempt.started"):
     """An attempt at the run began.
 
     For the first a cluster was leased, which may not be ready yet. Every other one has the lease
     and the name of the job of the one before, whose pods are gone.
     """
 
-    type: Literal["attempt.started"] = "attempt.started"
     attempt_id: AttemptId
     cluster_id: ClusterId
     placement: Placement
@@ -259,10 +236,9 @@ CHANGE: Final = "a change to "
 """How the reason begins for which a run recovers that only gets another number of nodes."""
 
 
-class RescaleBegan(_Event):
+class RescaleBegan(_Event, type="run.rescale_began"):
     """The run's job is about to be ended, and made anew on another number of nodes."""
 
-    type: Literal["run.rescale_began"] = "run.rescale_began"
     nodes: int
     job_uid: str
     """Kubernetes' id of the job that is ended."""
@@ -275,10 +251,9 @@ class RescaleBegan(_Event):
         return f"{CHANGE}{counted(self.nodes, 'node')}: {self.why}"
 
 
-class NodesLeased(_Event):
+class NodesLeased(_Event, type="nodes.leased"):
     """An attempt that may run on fewer nodes than wished got this many, at this price an hour."""
 
-    type: Literal["nodes.leased"] = "nodes.leased"
     attempt_id: AttemptId
     nodes: int
     price_per_hour_usd: float
@@ -289,20 +264,18 @@ StagingWork = Literal["restoring", "converting", "looking", "linking", "copying"
 another framework; data is looked at in place, or linked or copied, and prepared."""
 
 
-class DataReported(_Event):
+class DataReported(_Event, type="data.reported"):
     """Data is on its way to the run's file system, or is being prepared there."""
 
-    type: Literal["data.reported"] = "data.reported"
     cluster_id: ClusterId
     work: StagingWork
     done_bytes: int
     total_bytes: int
 
 
-class DataStaged(_Event):
+class DataStaged(_Event, type="data.staged"):
     """A run's data was copied or prepared and verified, or linked, or found complete."""
 
-    type: Literal["data.staged"] = "data.staged"
     cluster_id: ClusterId
     work: StagingWork
     data_id: str
@@ -317,47 +290,42 @@ class DataStaged(_Event):
     seconds: float
 
 
-class DataUnlinked(_Event):
+class DataUnlinked(_Event, type="data.unlinked"):
     """A run's data could not be linked to its file system, and is copied instead."""
 
-    type: Literal["data.unlinked"] = "data.unlinked"
     cluster_id: ClusterId
     reason: str
 
 
-class JobSubmitted(_Event):
+class JobSubmitted(_Event, type="job.submitted"):
     """The job was accepted by the cluster."""
 
-    type: Literal["job.submitted"] = "job.submitted"
     job: Name
     kind: JobKind = JobKind.PYTORCH_JOB
 
 
-class JobConditionChanged(_Event):
+class JobConditionChanged(_Event, type="job.condition_changed"):
     """A condition of the job turned true."""
 
-    type: Literal["job.condition_changed"] = "job.condition_changed"
     condition: ConditionName
     reason: str
     message: str
 
 
-class JobDisappeared(_Event):
+class JobDisappeared(_Event, type="job.disappeared"):
     """The job was deleted before it had ended; nothing makes it again."""
 
-    type: Literal["job.disappeared"] = "job.disappeared"
     job: Name
     uid: Name = ""
     """Its uid in Kubernetes; "" from a relay of an earlier version."""
 
 
-class PodChanged(_Event):
+class PodChanged(_Event, type="pod.changed"):
     """A pod of the job changed: its phase, a container's state, its node or its restart count.
 
     `reason` and `message` are the container's waiting or terminated reason, in Kubernetes' words.
     """
 
-    type: Literal["pod.changed"] = "pod.changed"
     pod: Name
     phase: Literal["Pending", "Running", "Succeeded", "Failed", "Unknown", "Deleted"]
     node: Name = ""
@@ -367,27 +335,24 @@ class PodChanged(_Event):
     restarts: int = 0
 
 
-class ClusterWarning(_Event):
+class ClusterWarning(_Event, type="cluster.warning"):
     """A Kubernetes event of type Warning about the job or one of its pods."""
 
-    type: Literal["cluster.warning"] = "cluster.warning"
     object_name: str
     reason: str
     message: str
     count: int = 1
 
 
-class TrainingPreparing(_Event):
+class TrainingPreparing(_Event, type="training.preparing"):
     """The trainer waits for something before its first step."""
 
-    type: Literal["training.preparing"] = "training.preparing"
     waits_for: Name
 
 
-class TrainingStarted(_Event):
+class TrainingStarted(_Event, type="training.started"):
     """The trainer is up on every rank and about to take its first step."""
 
-    type: Literal["training.started"] = "training.started"
     total_steps: int
     world_size: int = 0
     num_parameters: int = 0
@@ -395,7 +360,7 @@ class TrainingStarted(_Event):
     """How many steps see each sample of the data once; None where nobody knows."""
 
 
-class ProgressReported(_Event):
+class ProgressReported(_Event, type="progress.reported"):
     """The trainer printed a progress line; `seq` grows within a run, over restarts too.
 
     A figure that is not finite is None. A loss of None means that, unless there is no loss.
@@ -403,7 +368,6 @@ class ProgressReported(_Event):
 
     is_frequent: ClassVar[bool] = True
 
-    type: Literal["progress.reported"] = "progress.reported"
     seq: int
     step: int
     total_steps: int
@@ -429,13 +393,12 @@ class ProgressReported(_Event):
     slowest_node: Name = ""
 
 
-class TrainingEvaluated(_Event):
+class TrainingEvaluated(_Event, type="training.evaluated"):
     """The trainer measured its model on held-out samples; figures are means over them.
 
     As with ProgressReported, a loss of None is one that is not finite.
     """
 
-    type: Literal["training.evaluated"] = "training.evaluated"
     step: int
     loss_nats: float | None
     perplexity: float | None = None
@@ -443,10 +406,9 @@ class TrainingEvaluated(_Event):
     top5: float | None = None
 
 
-class CheckpointSaved(_Event):
+class CheckpointSaved(_Event, type="checkpoint.saved"):
     """A checkpoint is complete on the shared file system."""
 
-    type: Literal["checkpoint.saved"] = "checkpoint.saved"
     step: int
     path: str = ""
     duration_s: float | None = None
@@ -457,18 +419,16 @@ class CheckpointSaved(_Event):
     """What the file system had left after it."""
 
 
-class WorkersRestarting(_Event):
+class WorkersRestarting(_Event, type="workers.restarting"):
     """Torch elastic lost a training process and restarts the group inside the pods."""
 
-    type: Literal["workers.restarting"] = "workers.restarting"
     pod: Name
     reason: str
 
 
-class ProcessFailed(_Event):
+class ProcessFailed(_Event, type="process.failed"):
     """The log of a container says how a process of it, or the container itself, ended badly."""
 
-    type: Literal["process.failed"] = "process.failed"
     pod: Name
     restarts: int = 0
     """The run of the container, counted from 0."""
@@ -482,41 +442,36 @@ class ProcessFailed(_Event):
     """Whether it ended because another process of the job was gone: a consequence, no cause."""
 
 
-class TrainingResumed(_Event):
+class TrainingResumed(_Event, type="training.resumed"):
     """The trainer loaded a checkpoint and continues from `step`."""
 
-    type: Literal["training.resumed"] = "training.resumed"
     step: int
     path: str = ""
 
 
-class TrainingRecovered(_Event):
+class TrainingRecovered(_Event, type="training.recovered"):
     """Training has passed the step at which it was set back."""
 
-    type: Literal["training.recovered"] = "training.recovered"
     recovery: Recovery
 
 
-class TroubleDetected(_Event):
+class TroubleDetected(_Event, type="trouble.detected"):
     """Something is wrong with a run that trains; reported once for each kind and attempt."""
 
-    type: Literal["trouble.detected"] = "trouble.detected"
     detection: Detection
 
 
-class TrainingReportedFailure(_Event):
+class TrainingReportedFailure(_Event, type="training.failed"):
     """The trainer itself said why it cannot continue; the job's condition follows."""
 
-    type: Literal["training.failed"] = "training.failed"
     reason: str
     restarting: bool = False
     """Whether the workers start again by themselves: a setback of the run, not its end."""
 
 
-class TrainingFinished(_Event):
+class TrainingFinished(_Event, type="training.finished"):
     """The trainer took its last step."""
 
-    type: Literal["training.finished"] = "training.finished"
     step: int
     loss_nats: float | None = None
     best_step: int | None = None
@@ -526,13 +481,12 @@ class TrainingFinished(_Event):
     """Texts that a trained language model has written."""
 
 
-class NetworkObserved(_Event):
+class NetworkObserved(_Event, type="network.observed"):
     """NCCL's lines in a pod's log say that not all of its EFA interfaces are used.
 
     It is the first of an attempt; what it means is decided when it is shown.
     """
 
-    type: Literal["network.observed"] = "network.observed"
     job: Name
     pod: Name
     uses_sockets: bool
@@ -547,21 +501,19 @@ class NetworkObserved(_Event):
     """Whether libfabric had no EFA to offer."""
 
 
-class PodsApart(_Event):
+class PodsApart(_Event, type="pods.apart"):
     """Two pods of a job print at once what one rank prints: they have not joined.
 
     It is the first of an attempt.
     """
 
-    type: Literal["pods.apart"] = "pods.apart"
     job: Name
     pods: tuple[Name, Name]
 
 
-class NodeLost(_Event):
+class NodeLost(_Event, type="node.lost"):
     """A node of the run's node group went away or NotReady."""
 
-    type: Literal["node.lost"] = "node.lost"
     node: Name
     reason: str
 
@@ -571,17 +523,15 @@ class NodeLost(_Event):
         return f"node {self.node} is lost: {self.reason}"
 
 
-class NodeTakenBack(_Event):
+class NodeTakenBack(_Event, type="node.taken_back"):
     """AWS takes a spot node of the run back: EKS lets its pods end, and then it goes."""
 
-    type: Literal["node.taken_back"] = "node.taken_back"
     node: Name
 
 
-class NodeRecovered(_Event):
+class NodeRecovered(_Event, type="node.recovered"):
     """A node that was lost is Ready again."""
 
-    type: Literal["node.recovered"] = "node.recovered"
     node: Name
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from lambdas import registry
 from stationmaster.commands import view_run
 from stationmaster.domain.cluster.aggregate import Cluster
-from stationmaster.domain.cluster.events import ClusterEvent
+from stationmaster.domain.cluster.events import ClusterEvent, ClusterRequested
 from stationmaster.domain.errors import StationmasterError
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.run import events as ev
@@ -181,8 +181,7 @@ class Play:
         return view_run(self._services, self._services.runs.load(run_id))
 
     def _clusters(self) -> list[Cluster]:
-        with self._guard:
-            ids = {each.cluster_id for each in self._events if each.type == "cluster.requested"}
+        ids = {each.cluster_id for each in self._of(ClusterRequested)}
         return [self._services.cluster_states.load(each) for each in sorted(ids)]
 
     def _are_runs_over(self) -> bool:
