@@ -97,7 +97,7 @@ def _drawn(services: Services, picture: Picture) -> tuple[bytes, str, str]:
         points = read_curve(services, run, most=_MOST_POINTS).points
         curves.append(CurveOf(letter, run.request.title, points))
         legend.append(f"*{letter}* {md.escape(run.request.title, 60)} {md.code(run_id, 60)}")
-    png, ends = losses_chart(curves, title="Training loss of compared runs")
+    png, ends = losses_chart(curves)
     names = "; ".join(
         f"{each.letter} {each.name}, {f'ends at {md.loss(end)}' if end is not None else 'no curve'}"
         for each, end in zip(curves, ends, strict=True)

@@ -158,7 +158,7 @@ class CurveOf:
     points: Sequence[tuple[int, float]]
 
 
-def losses_chart(curves: Sequence[CurveOf], *, title: str) -> tuple[bytes, list[float | None]]:
+def losses_chart(curves: Sequence[CurveOf]) -> tuple[bytes, list[float | None]]:
     """Draw smoothed curves as a PNG of 1200 x 600 pixels, with a legend.
 
     Returns:
@@ -183,7 +183,11 @@ def losses_chart(curves: Sequence[CurveOf], *, title: str) -> tuple[bytes, list[
     for row, (curve, end) in enumerate(zip(curves, ends, strict=True)):
         value = "no curve" if end is None else f"{end:.3f}"
         draw_legend(draw, row, f"{curve.letter}  {curve.name}", value)
-    draw_titles(draw, title, f"{len(curves)} runs, smoothed; the legend has each run's last loss")
+    draw_titles(
+        draw,
+        "Training loss of compared runs",
+        f"{len(curves)} runs, smoothed; the legend has each run's last loss",
+    )
     return packed(image), ends
 
 

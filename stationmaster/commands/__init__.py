@@ -6,7 +6,7 @@
 from stationmaster.commands.account import finders
 from stationmaster.commands.approving import approve, reject
 from stationmaster.commands.auditing import show_audit
-from stationmaster.commands.budgeting import change_budget
+from stationmaster.commands.changing_runs import change_budget, scale_run
 from stationmaster.commands.choosing import stop_choice
 from stationmaster.commands.clusters import (
     ask_to_delete,
@@ -34,5 +34,4 @@ from stationmaster.commands.runs import (
     save_again,
     stop_run,
 )
-from stationmaster.commands.scaling import scale_run
 from stationmaster.commands.studying import request_study

@@ -312,7 +312,7 @@ def stop_run(services: Services, run_id: RunId, who: Actor) -> Run:
         NotPermitted: the run is another's.
     """
     run = find_run(services, run_id, channel_id=who.channel_id)
-    with _acting(services, who, rules.STOP, run):
+    with acting_on_run(services, who, rules.STOP, run):
         refuse_late_stop(run)
         stop = StopRequested(**services.run_stamp(run.run_id, "stop"), user_id=who.user_id)
         run = services.runs.record(run.run_id, [stop])
@@ -321,7 +321,9 @@ def stop_run(services: Services, run_id: RunId, who: Actor) -> Run:
     return run
 
 
-def _acting(services: Services, who: Actor, act: Act, run: Run) -> AbstractContextManager[None]:
+def acting_on_run(
+    services: Services, who: Actor, act: Act, run: Run
+) -> AbstractContextManager[None]:
     learn(run_id=run.run_id)
     return acting(services, who, act, about=run.run_id, owner=run.request.user_id)
 
@@ -334,7 +336,7 @@ def save_again(services: Services, run_id: RunId, who: Actor) -> Run:
         NotPermitted: the run is another's.
     """
     run = find_run(services, run_id, channel_id=who.channel_id)
-    with _acting(services, who, rules.SAVE_AGAIN, run):
+    with acting_on_run(services, who, rules.SAVE_AGAIN, run):
         _check_unsaved(run)
         return save_once_more(services, run, user_id=who.user_id)
 
@@ -347,7 +349,7 @@ def give_up_results(services: Services, run_id: RunId, who: Actor) -> Run:
         NotPermitted: the run is another's.
     """
     run = find_run(services, run_id, channel_id=who.channel_id)
-    with _acting(services, who, rules.GIVE_UP, run):
+    with acting_on_run(services, who, rules.GIVE_UP, run):
         _check_unsaved(run)
         stamp = services.run_stamp(run.run_id, "results.given_up")
         run = services.runs.record(run.run_id, [ResultsGivenUp(**stamp, user_id=who.user_id)])

@@ -24,8 +24,6 @@ from stationmaster.domain.run.speeds import usual
 # Below this part of what the plan expects, a run is slow. A plan is an estimate: a run may well be
 # a third slower, and nothing is wrong.
 SLOW: Final = 0.5
-# Below this part of the planned MFU, the GPUs mostly wait.
-IDLE: Final = 0.1
 
 
 @dataclass(frozen=True)
@@ -92,11 +90,11 @@ def apart_finding(event: PodsApart, run: Run) -> RunningFinding:
 
 
 def _slow(run: Run) -> RunningFinding | None:
-    speed, mfu = usual(run.speeds.samples_per_s), usual(run.speeds.mfus)
-    if speed is None and mfu is None:
+    speed = usual(run.speeds.samples_per_s)
+    if speed is None:
         return None  # before the plan: the card asks at each of its updates
     plan = planned(run)
-    if plan is None:
+    if plan is None or speed >= SLOW * plan.samples_per_s:
         return None
     where = f"on {plan.nodes} x {plan.instance_type}"
     looks = f"`/train logs {run.run_id}` shows what its pods warn of"
@@ -104,19 +102,11 @@ def _slow(run: Run) -> RunningFinding | None:
         looks += "; data_workers=N on the next run decodes more images at once"
     if plan.nodes > 1:
         looks += "; validate=full on the next run measures the network between nodes"
-    if mfu is not None and plan.assumed_mfu and mfu < IDLE * plan.assumed_mfu:
-        return RunningFinding(
-            f"the GPUs mostly wait: {mfu:.1%} MFU, and the plan assumes {plan.assumed_mfu:.0%} "
-            f"{where}",
-            looks,
-        )
-    if speed is not None and speed < SLOW * plan.samples_per_s:
-        return RunningFinding(
-            f"training is slow: {speed:,.3g} samples a second, and the plan expects "
-            f"{plan.samples_per_s:,.3g} {where}",
-            looks,
-        )
-    return None
+    return RunningFinding(
+        f"training is slow: {speed:,.3g} samples a second, and the plan expects "
+        f"{plan.samples_per_s:,.3g} {where}",
+        looks,
+    )
 
 
 def planned(run: Run) -> Plan | None:

@@ -47,15 +47,15 @@ def nearest(word: str, choices: Iterable[str]) -> str | None:
     return best.pop() if len(best) == 1 else None
 
 
-def closest(word: str, choices: Iterable[str], count: int = 3) -> list[str]:
-    """Return the nearest choices, however far: first those that contain it, or begin as it does."""
+def closest(word: str, choices: Iterable[str]) -> list[str]:
+    """Return three choices, however far: first those that contain it, or begin as it does."""
     word = word.lower()[:80]
 
     def distance(choice: str) -> tuple[bool, bool, float]:
         edits = num_edits(word, choice) / max(len(word), len(choice))
         return word not in choice, word[:3] != choice[:3], edits
 
-    return sorted(choices, key=distance)[:count]
+    return sorted(choices, key=distance)[:3]
 
 
 def typed_word(word: str) -> str:

@@ -26,4 +26,4 @@ def render(cluster: LiveCluster) -> list[KubernetesObject]:
 
 def look(cluster: LiveCluster) -> Finding:
     """Say whether it runs on every training node."""
-    return look_at_daemon_set(cluster, "kube-system", "nvidia-device-plugin")
+    return look_at_daemon_set(cluster, "nvidia-device-plugin")

@@ -13,16 +13,14 @@ def look_at_deployment(cluster: LiveCluster, namespace: str, name: str) -> Findi
     return _waiting(cluster, "Deployment", namespace, name)
 
 
-def look_at_daemon_set(cluster: LiveCluster, namespace: str, name: str) -> Finding:
-    """Find it good once a pod of it is ready on each training node, and wherever else
-    it belongs.
-    """
+def look_at_daemon_set(cluster: LiveCluster, name: str) -> Finding:
+    """Find it good once a pod is ready on each training node, and wherever else it belongs."""
     nodes = cluster.spec.nodes
-    if cluster.kubernetes.daemon_set_ready(name, nodes=nodes, namespace=namespace):
+    if cluster.kubernetes.daemon_set_ready(name, nodes=nodes, namespace="kube-system"):
         return Finding(
             Verdict.GOOD, f"DaemonSet {name} is ready on {nodes} nodes", {"nodes": nodes}
         )
-    return _waiting(cluster, "DaemonSet", namespace, name)
+    return _waiting(cluster, "DaemonSet", "kube-system", name)
 
 
 def _waiting(cluster: LiveCluster, kind: str, namespace: str, name: str) -> Finding:

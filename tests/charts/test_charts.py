@@ -188,7 +188,7 @@ def test_loss_chart_without_two_finite_losses_is_refused(points):
 def test_losses_of_several_runs_are_told_apart_and_named():
     falling = CurveOf("A", "books-v1", [(step, 8 - step / 20) for step in range(60)])
     flat = CurveOf("B", "books-v2", [(step, 4.0) for step in range(20)])
-    png, ends = losses_chart([falling, flat, CurveOf("C", "new", [(1, 2.0)])], title="t")
+    png, ends = losses_chart([falling, flat, CurveOf("C", "new", [(1, 2.0)])])
 
     image = opened(png)
     assert ends == [5.05, 4.0, None]

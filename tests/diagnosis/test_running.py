@@ -32,7 +32,7 @@ def trains(recipe=GPU, **values):
     return make_run(ev.RunPhase.RUNNING, request=request, **values)
 
 
-def after(run, *, part=1.0, lines=LINES, mfu=None, gpu_use=None, first=1):
+def after(run, *, part=1.0, lines=LINES, gpu_use=None, first=1):
     """After progress lines with this part of the planned speed."""
     plan = planned(run)
     speed = part * (plan.samples_per_s if plan is not None else 1.0)
@@ -45,7 +45,6 @@ def after(run, *, part=1.0, lines=LINES, mfu=None, gpu_use=None, first=1):
             total_steps=1000,
             loss_nats=2.0,
             samples_per_s=speed,
-            mfu=mfu,
             gpu_use=gpu_use,
         )
         run = apply(run, line)
@@ -65,10 +64,9 @@ def network(**values):
 def test_run_of_each_recipe_is_slow_below_half_of_its_plan_only(recipe):
     run = trains(recipe)
 
-    mfu = planned(run).assumed_mfu if CATALOGUE[recipe].needs_gpu else None
-    assert said(after(run, part=1.0, mfu=mfu)) == []
-    assert said(after(run, part=0.51, mfu=mfu)) == []
-    slow = said(after(run, part=0.49, mfu=mfu))
+    assert said(after(run, part=1.0)) == []
+    assert said(after(run, part=0.51)) == []
+    slow = said(after(run, part=0.49))
     assert len(slow) == (1 if CATALOGUE[recipe].needs_gpu else 0)
 
 
@@ -126,16 +124,6 @@ def test_first_lines_of_a_start_do_not_count_and_old_ones_go():
     assert said(run) == []
     assert len(after(run, part=0.1, lines=50, first=100).speeds.samples_per_s) == KEPT_LINES
     assert len(said(after(run, part=0.1, lines=6, first=100))) == 1
-
-
-def test_gpus_that_wait_are_told_by_their_mfu():
-    run = trains()
-    expected = planned(run).assumed_mfu
-
-    assert said(after(run, mfu=0.11 * expected)) == []
-    (text,) = said(after(run, part=0.05, mfu=0.09 * expected))
-    assert "GPUs mostly wait" in text
-    assert f"{0.09 * expected:.1%} MFU" in text
 
 
 def test_lost_nodes_are_not_expected_to_work():

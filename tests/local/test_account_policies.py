@@ -61,9 +61,7 @@ def test_role_trusts_its_own_account_in_own_and_configured_clusters(
         "kubernetes-service-account": "stationmaster-relay",
     } | changes
 
-    key = identities.assume(
-        identities.named("relay").role_arn, service="pods.eks.amazonaws.com", tags=tags
-    )
+    key = identities.assume(identities.named("relay").role_arn, tags)
 
     assert (key is not None) == is_trusted
     assert key is None or getattr(identities.of_key(key.key_id), "name", "") == "relay"

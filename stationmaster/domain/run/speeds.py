@@ -33,8 +33,6 @@ class Speeds(Frozen):
     num_skipped: int = 0
     samples_per_s: _Kept = ()
     """The samples a second over all ranks."""
-    mfus: _Kept = ()
-    """The part of the GPUs' bf16 peak, 0 to 1, as the trainer measured it."""
     gpu_uses: _Kept = ()
     """The part of the time, 0 to 1, in which the idlest GPU ran a kernel."""
     step_times: _Kept = ()
@@ -83,7 +81,6 @@ def speeds_after(speeds: Speeds, event: ProgressReported) -> Speeds:
         update=news
         | {
             "samples_per_s": _with(speeds.samples_per_s, event.samples_per_s),
-            "mfus": _with(speeds.mfus, event.mfu),
             "gpu_uses": _with(speeds.gpu_uses, event.gpu_use),
             "step_times": _with(speeds.step_times, step_s),
             "data_waits": _with(speeds.data_waits, event.data_wait),

@@ -217,7 +217,7 @@ class LocalAws:
         if self._eks is not None:
             role_arn, tags = self._eks.session_of(namespace, service_account)
         tags = {**tags, "kubernetes-pod-name": pod}
-        key = self.identities.assume(role_arn, service="pods.eks.amazonaws.com", tags=tags)
+        key = self.identities.assume(role_arn, tags)
         if key is None:
             return {}
         return dict(zip(self.KEY_VARIABLES, (key.key_id, key.secret, "local"), strict=True))

@@ -143,8 +143,8 @@ class Identities:
                     return replace(self._by_name[name], key=key, tags=known)
         return next((each for each in self.principals() if each.key.key_id == key_id), None)
 
-    def assume(self, role_arn: str, *, service: str, tags: Mapping[str, str]) -> AccessKey | None:
-        """Return the key of a session of a role, for a service; None where its trust refuses.
+    def assume(self, role_arn: str, tags: Mapping[str, str]) -> AccessKey | None:
+        """Return the key of a pod's session of a role; None where its trust refuses.
 
         Source: EKS user guide, "Create IAM role with trust policy required by EKS Pod Identity":
         the service takes the role on and tags the session.
@@ -152,7 +152,7 @@ class Identities:
         role = self.of_role(role_arn)
         context = {f"aws:RequestTag/{tag}": value for tag, value in tags.items()}
         context["aws:SourceAccount"] = self.account.account_id
-        if role is None or service not in role.trusted:
+        if role is None or "pods.eks.amazonaws.com" not in role.trusted:
             return None
         for action in ("sts:AssumeRole", "sts:TagSession"):
             if decide(role.trust, Check(action, context=context)) is not Decision.ALLOWED:

@@ -39,8 +39,8 @@ def timestamp(moment: datetime | None = None) -> str:
     return (moment or datetime.now(UTC)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def random_suffix(length: int = 5) -> str:
-    return "".join(secrets.choice(_SUFFIX_ALPHABET) for _ in range(length))
+def random_suffix() -> str:
+    return "".join(secrets.choice(_SUFFIX_ALPHABET) for _ in range(5))
 
 
 def check_identity(resource: Resource, new: Object, namespace: str) -> None:

@@ -1,4 +1,4 @@
-"""Another number of nodes, within its range, for a run that trains."""
+"""Another number of nodes, within its range, or another budget, for a run that has not ended."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ from dataclasses import replace
 
 from stationmaster.cluster_upkeep import begin_pass
 from stationmaster.commands.changing import refuse_change, spending_of_change
-from stationmaster.commands.guarding import write_guarded
-from stationmaster.commands.looking import find_run
-from stationmaster.commands.permitting import Actor, acting
+from stationmaster.commands.guarding import spending_of_run, write_guarded
+from stationmaster.commands.looking import find_run, view_run
+from stationmaster.commands.permitting import Actor, has_role
+from stationmaster.commands.runs import acting_on_run
 from stationmaster.domain import rules
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import Change, LeaseLimited
-from stationmaster.domain.errors import NotPossibleNow
+from stationmaster.domain.errors import NotPermitted, NotPossibleNow
 from stationmaster.domain.reactions.rescaling import why_fixed
 from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.events import BudgetChanged
 from stationmaster.domain.run.view import RunView
 from stationmaster.domain.sizes import counted
-from stationmaster.log_keys import learn
 from stationmaster.services import Services
-from stationmaster.spending import usd_of_added
+from stationmaster.spending import reserved_usd, usd_of_added
 
 
 def scale_run(services: Services, label: str, who: Actor, *, nodes: int) -> RunView:
@@ -34,8 +35,7 @@ def scale_run(services: Services, label: str, who: Actor, *, nodes: int) -> RunV
         NotPermitted: the run is another's.
     """
     run = find_run(services, label, channel_id=who.channel_id)
-    learn(run_id=run.run_id)
-    with acting(services, who, rules.SCALE, about=run.run_id, owner=run.request.user_id):
+    with acting_on_run(services, who, rules.SCALE, run):
         found = services.cluster_states.find(run.cluster_id) if run.cluster_id is not None else None
         cluster, why = found, _why_not(run, found, nodes)
         if why or cluster is None:
@@ -94,3 +94,51 @@ def _enlarge(services: Services, run: Run, cluster: Cluster, who: Actor, nodes: 
             services, cluster, nodes=nodes, user_id=who.user_id, added_usd=usd, also=also
         ),
     )
+
+
+def change_budget(services: Services, label: str, who: Actor, *, usd: float) -> Run:
+    """Give a run another budget, for all that it costs.
+
+    Raises:
+        RunNotFound, NotPossibleNow: there is no such run, it ends, has cost as much already, or
+            the month of the channel has no room for it.
+        NotPermitted: the run is another's, or somebody else has to agree.
+    """
+    run = find_run(services, label, channel_id=who.channel_id)
+    with acting_on_run(services, who, rules.CHANGE_BUDGET, run):
+        if run.is_ending:
+            raise NotPossibleNow(f"run {run.run_id} ends or has ended, and gets no other budget")
+        spent = view_run(services, run).cost_usd(services.now())
+        if usd <= spent:
+            raise NotPossibleNow(
+                f"run {run.run_id} has cost ${spent:,.2f} already, so usd={usd:g} would end it now",
+                suggestion=f"/train stop {run.run_id}",
+            )
+        if usd > reserved_usd(run):
+            _refuse_alone(services, run, who, usd)
+        stamp = services.run_stamp(run.run_id, "budget.changed", run.version)
+        changed = BudgetChanged(**stamp, usd=usd, user_id=who.user_id)
+        asked = spending_of_run(run)
+        more = max(0.0, usd - reserved_usd(run)) if asked.usd else 0.0
+        return write_guarded(
+            services,
+            replace(asked, is_run=False, usd_per_hour=0.0, gpus=0, usd=more),
+            run.run_id,
+            lambda also: services.runs.record(run.run_id, [changed], also=also),
+        )
+
+
+def _refuse_alone(services: Services, run: Run, who: Actor, usd: float) -> None:
+    """Refuse what is above the channel's limit, unless an approver gives it to somebody else."""
+    its = services.rules.of(who.channel_id)
+    if its is None or not 0 < its.approval.usd < usd:
+        return
+    how = f"an approver other than {run.request.user_id} types this command"
+    if its.approval.approvals > 1 or 0 < its.approval.iam_above_usd < usd:
+        how = f"/train stop it, and /train resume {run.run_id} budget={usd:g} asks for it"
+    elif who.user_id != run.request.user_id and has_role(
+        services, who.user_id, who.channel_id, rules.Role.APPROVER
+    ):
+        return
+    limit = f"${its.approval.usd:,.2f} may be spent without an approval, and usd={usd:g} is more"
+    raise NotPermitted(f"{limit}; {how}")
