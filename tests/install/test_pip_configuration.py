@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stationmaster.install.pip_configuration import (
+from stationmaster.install.installers import (
     parse_pip_configuration,
     read_pip_configuration,
     uv_options,

@@ -1,27 +1,37 @@
 """The HTTP and WebSocket surface: Web API, uploads, response hooks, the page and its own routes.
 
 `server.py` builds it. Routes parse and answer; what happens is in `api.py`,
-`chat_methods.py`, `file_methods.py` and `page_routes.py`.
+`chat_methods.py`, `file_methods.py` and `page_routes.py`. Another user of this machine reaches the
+same port, so nobody reads or types as a person of the workspace without the key of the page: the
+address of `LocalSlack.page_url` brings it, and it becomes a cookie of this port.
 """
 
 from __future__ import annotations
 
+import hmac
 from pathlib import Path
+from typing import Final
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import (
+    FileResponse,
+    JSONResponse,
+    PlainTextResponse,
+    RedirectResponse,
+    Response,
+)
 from starlette.routing import Route, WebSocketRoute
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from stationmaster.local.loopback import LoopbackGuard, Seen, own_page_too
+from stationmaster.local.loopback import LoopbackGuard, Seen, own_page_too, refuse
 from stationmaster.local.slack.api import WebApi
 from stationmaster.local.slack.arguments import parse_arguments
 from stationmaster.local.slack.chat_methods import show_answer
 from stationmaster.local.slack.endpoint import Endpoint
 from stationmaster.local.slack.file_methods import IMAGE_TYPES, receive_upload
 from stationmaster.local.slack.interactions import Interactions
-from stationmaster.local.slack.page_key import PageKeyGuard
 from stationmaster.local.slack.page_routes import PageRoutes
 from stationmaster.local.slack.records import Json, SlackRefusal
 
@@ -164,3 +174,37 @@ async def _arguments(request: Request) -> Json:
         body=await request.body(),
         query=request.query_params.items(),
     )
+
+
+_REFUSAL: Final = (
+    "this page needs its key: open the address that stationmaster local up has printed"
+)
+
+
+class PageKeyGuard:
+    """ASGI middleware: lets in who has the key, in the address or in the cookie that it set."""
+
+    def __init__(self, app: ASGIApp, key: str) -> None:
+        self._app = app
+        self._key = key
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope.get("path", "")
+        if path != "/" and not path.startswith(("/local/", "/archives/")):
+            await self._app(scope, receive, send)
+            return
+        asked = HTTPConnection(scope)
+        # Browsers send a cookie to every port of a name: each local mode has a name of its own.
+        cookie = f"stationmaster-page-{scope['server'][1]}"
+        if scope["type"] == "http" and self._fits(asked.query_params.get("key", "")):
+            # Without the key, the address can be shown and kept.
+            answer = RedirectResponse(path, status_code=303)
+            answer.set_cookie(cookie, self._key, httponly=True, samesite="lax")
+            await answer(scope, receive, send)
+        elif self._fits(asked.cookies.get(cookie, "")):
+            await self._app(scope, receive, send)
+        else:
+            await refuse(_REFUSAL, scope, receive, send)
+
+    def _fits(self, stated: str) -> bool:
+        return hmac.compare_digest(stated.encode(), self._key.encode())

@@ -21,7 +21,7 @@ from kubernetes.client.exceptions import ApiException
 from stationmaster.local.cluster.api.errors import ApiError
 from stationmaster.local.cluster.node.environment import Ports, Translation, expand
 from stationmaster.local.cluster.node.kubelet import Kubelet
-from stationmaster.local.cluster.node.own_code import own_variables
+from stationmaster.local.cluster.node.launch import own_variables
 from tests.support.cluster_fixtures import (
     GPU,
     REPOSITORY,

@@ -41,7 +41,7 @@ def check(manifest: Manifest) -> Iterator[Found]:
             machine = _machine(manifest, pod, container)
             yield from _unwanted(container, machine)
             yield from _unproven(manifest, container)
-            if _trains_here(manifest, pod, machine):
+            if (machine.num_gpus > 0 or machine.num_efa > 0) and pod.role != "Launcher":
                 yield from _wanted(manifest, container, machine)
                 yield from _library_path(container, machine)
             yield from _conflicts(container)
@@ -79,11 +79,6 @@ def _unproven(manifest: Manifest, container: Container) -> Iterator[Found]:
             if manifest.kind == "MPIJob"
             else "set NCCL_DEBUG to INFO",
         )
-
-
-def _trains_here(manifest: Manifest, pod: Pod, machine: Machine) -> bool:
-    """Say whether the policy's variables are required here: in pods with devices."""
-    return (machine.num_gpus > 0 or machine.num_efa > 0) and pod.role != "Launcher"
 
 
 def _unwanted(container: Container, machine: Machine) -> Iterator[Found]:

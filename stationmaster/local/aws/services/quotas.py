@@ -43,7 +43,7 @@ class QuotasService(NativeService):
     def get_service_quota(self, params: dict[str, Any]) -> dict[str, Any]:
         """Return the value that applies; one that nobody asked to change has none, as at AWS."""
         code = self._code(params)
-        if self._is_new(code):
+        if NO_QUOTA in self.emulation.faults and _QUOTAS[code][1] == 0:
             raise ApiError("NoSuchResourceException", f"no applied value for quota {code}")
         return {"Quota": self._quota(code, _GRANTED)}
 
@@ -60,9 +60,6 @@ class QuotasService(NativeService):
                 f"quota {code} of service {params.get('ServiceCode')} does not exist",
             )
         return code
-
-    def _is_new(self, code: str) -> bool:
-        return NO_QUOTA in self.emulation.faults and _QUOTAS[code][1] == 0
 
     def _quota(self, code: str, value: float) -> dict[str, Any]:
         region, (service, service_name) = self.emulation.region, _service(code)
