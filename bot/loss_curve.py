@@ -75,7 +75,7 @@ def post_loss_chart(outbox: Outbox, curve: Curve, run: Run, delivery: Delivery) 
     if len(curve.points) < 2:
         return
     # Pillow is needed once a run; every other batch does without loading it.
-    from stationmaster.charts.loss import loss_chart
+    from stationmaster.charts.curves import loss_chart
 
     png = loss_chart(
         curve.points,

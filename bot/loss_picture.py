@@ -88,7 +88,7 @@ def _post_report(services: Services, outbox: Outbox, picture: Picture) -> None:
 def _drawn(services: Services, picture: Picture) -> tuple[bytes, str, str]:
     """Draw the runs that have a curve; returns the picture, its alt text, and its legend."""
     # Pillow is needed for a picture only; every other batch does without loading it.
-    from stationmaster.charts.loss import CurveOf, losses_chart
+    from stationmaster.charts.curves import CurveOf, losses_chart
 
     curves: list[CurveOf] = []
     legend: list[str] = []

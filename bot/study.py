@@ -48,7 +48,7 @@ def post_study(services: Services, outbox: Outbox, pace: Pace, last: Run, channe
 
 def _upload_chart(outbox: Outbox, runs: list[Run], channel_id: str) -> None:
     # Pillow is needed for a picture only.
-    from stationmaster.charts.scaling import scaling_chart
+    from stationmaster.charts.curves import scaling_chart
 
     points = [
         (letter, each.nodes, each.samples_per_s)

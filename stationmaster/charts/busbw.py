@@ -11,8 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from PIL import ImageDraw
-
 from stationmaster.charts.canvas import (
     COLORS,
     INK,
@@ -22,16 +20,9 @@ from stationmaster.charts.canvas import (
     PAPER,
     SCALE,
     WIDTH,
+    Canvas,
     Plane,
-    draw_columns,
-    draw_legend,
-    draw_line,
-    draw_rule,
-    draw_titles,
-    filled,
     font,
-    new_image,
-    packed,
     ticks,
 )
 
@@ -90,21 +81,17 @@ def busbw_chart(
     y_ticks = ticks(0, 1.04 * top, about=6)
     plane = Plane(line[0][0], line[-1][0], 0, y_ticks[-1], right=_RIGHT)
 
-    image = new_image()
-    draw = ImageDraw.Draw(image)
-    draw_rule(draw, plane, y_ticks, unit="bus bandwidth in GB/s")
-    draw_columns(draw, plane, _size_ticks(plane), name="size of the message")
-    image.paste(filled(image, plane, line))
-    draw = ImageDraw.Draw(image)
-    _draw_levels(draw, plane, levels)
-    draw_line(draw, plane, line, color=LINE, width=4)
-    for exponent, busbw in line:
-        _draw_point(draw, plane.x(exponent), plane.y(busbw), radius=4)
+    canvas = _new_canvas(plane, y_ticks)
+    canvas.fill(line)
+    _draw_levels(canvas, levels)
+    canvas.line(line, color=LINE, width=4)
+    for point in line:
+        canvas.dot(point, radius=4, edge=1)
     if judged_size_bytes in slowest:
-        _draw_judged(draw, plane, judged_size_bytes, slowest[judged_size_bytes], verdict)
-    draw_titles(draw, title, subtitle)
-    _draw_badge(draw, verdict)
-    return packed(image)
+        _draw_judged(canvas, judged_size_bytes, slowest[judged_size_bytes], verdict)
+    canvas.titles(title, subtitle)
+    _draw_badge(canvas, verdict)
+    return canvas.packed()
 
 
 def busbw_lines(lines: Mapping[str, Sequence[tuple[int, float]]], *, title: str) -> bytes:
@@ -122,15 +109,19 @@ def busbw_lines(lines: Mapping[str, Sequence[tuple[int, float]]], *, title: str)
     exponents = [exponent for exponent, _ in drawn]
     plane = Plane(min(exponents), max(exponents), 0, y_ticks[-1], right=LEGEND)
 
-    image = new_image()
-    draw = ImageDraw.Draw(image)
-    draw_rule(draw, plane, y_ticks, unit="bus bandwidth in GB/s")
-    draw_columns(draw, plane, _size_ticks(plane), name="size of the message")
+    canvas = _new_canvas(plane, y_ticks)
     for place, (name, line) in enumerate(named.items()):
-        draw_line(draw, plane, line, color=COLORS[place], width=4)
-        draw_legend(draw, place, name, f"{line[-1][1]:g} GB/s at the largest")
-    draw_titles(draw, title, "each size with its slowest measurement")
-    return packed(image)
+        canvas.line(line, color=COLORS[place], width=4)
+        canvas.legend(place, name, f"{line[-1][1]:g} GB/s at the largest")
+    canvas.titles(title, "each size with its slowest measurement")
+    return canvas.packed()
+
+
+def _new_canvas(plane: Plane, y_ticks: Sequence[float]) -> Canvas:
+    canvas = Canvas(plane)
+    canvas.rule(y_ticks, unit="bus bandwidth in GB/s")
+    canvas.columns(_size_ticks(plane), name="size of the message")
+    return canvas
 
 
 def _slowest(points: Sequence[tuple[int, float]]) -> dict[int, float]:
@@ -164,49 +155,34 @@ def _size_name(exponent: int) -> str:
     return f"{2 ** (exponent - 10 * unit):,} {_UNITS[unit]}"
 
 
-def _draw_levels(draw: ImageDraw.ImageDraw, plane: Plane, levels: Sequence[Level]) -> None:
+def _draw_levels(canvas: Canvas, levels: Sequence[Level]) -> None:
+    plane = canvas.plane
     left, right = plane.x(plane.x_low), plane.x(plane.x_high)
     label_y = -math.inf
     for level in sorted(levels, key=lambda level: -level.busbw_gbps):
         y = plane.y(level.busbw_gbps)
         x = left
         while x < right:
-            draw.line([(x, y), (min(x + 16, right), y)], fill=level.color, width=SCALE + 1)
+            canvas.draw.line([(x, y), (min(x + 16, right), y)], fill=level.color, width=SCALE + 1)
             x += 28
         label_y = max(y, label_y + SCALE * _LABEL_HEIGHT)
         text = f"{level.name} {level.busbw_gbps:g}"
-        draw.text((right + 28, label_y), text, fill=level.color, font=font(17), anchor="lm")
+        canvas.text((right + 28, label_y), text, color=level.color, size=17, anchor="lm")
 
 
-def _draw_point(
-    draw: ImageDraw.ImageDraw, x: float, y: float, *, radius: int, color: str = LINE
-) -> None:
-    reach = radius * SCALE
-    box = [(x - reach, y - reach), (x + reach, y + reach)]
-    draw.ellipse(box, fill=color, outline=PAPER, width=SCALE)
+def _draw_judged(canvas: Canvas, size_bytes: int, busbw_gbps: float, verdict: str) -> None:
+    point = (math.log2(size_bytes), busbw_gbps)
+    canvas.dot(point, radius=9, color=VERDICT_COLORS.get(verdict, LINE), edge=1)
+    place = (canvas.plane.x(point[0]) - 20 * SCALE, canvas.plane.y(busbw_gbps) - 8 * SCALE)
+    edge = {"stroke_width": 3 * SCALE, "stroke_fill": PAPER}
+    canvas.text(place, f"{busbw_gbps:g} GB/s", color=INK, size=22, anchor="rb", **edge)
 
 
-def _draw_judged(
-    draw: ImageDraw.ImageDraw, plane: Plane, size_bytes: int, busbw_gbps: float, verdict: str
-) -> None:
-    x, y = plane.x(math.log2(size_bytes)), plane.y(busbw_gbps)
-    _draw_point(draw, x, y, radius=9, color=VERDICT_COLORS.get(verdict, LINE))
-    draw.text(
-        (x - 20 * SCALE, y - 8 * SCALE),
-        f"{busbw_gbps:g} GB/s",
-        fill=INK,
-        font=font(22),
-        anchor="rb",
-        stroke_width=3 * SCALE,
-        stroke_fill=PAPER,
-    )
-
-
-def _draw_badge(draw: ImageDraw.ImageDraw, verdict: str) -> None:
+def _draw_badge(canvas: Canvas, verdict: str) -> None:
     text = verdict.upper()
     width = font(20).getlength(text) + 28 * SCALE
     right, top = SCALE * (WIDTH - 32), SCALE * 24
     box = [(right - width, top), (right, top + 36 * SCALE)]
-    draw.rounded_rectangle(box, radius=8 * SCALE, fill=VERDICT_COLORS.get(verdict, INK))
+    canvas.draw.rounded_rectangle(box, radius=8 * SCALE, fill=VERDICT_COLORS.get(verdict, INK))
     middle = (right - width / 2, top + 18 * SCALE)
-    draw.text(middle, text, fill=PAPER, font=font(20), anchor="mm", stroke_width=1)
+    canvas.text(middle, text, color=PAPER, size=20, anchor="mm", stroke_width=1)

@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
 from PIL import Image, ImageDraw, ImageFont
 
@@ -61,18 +61,6 @@ class Plane:
         return SCALE * (TOP + (self.y_high - value) / (self.y_high - self.y_low) * height)
 
 
-def new_image() -> Image.Image:
-    """Return an empty canvas."""
-    return Image.new("RGB", (WIDTH * SCALE, HEIGHT * SCALE), PAPER)
-
-
-def packed(image: Image.Image) -> bytes:
-    """Return the finished picture of 1200 x 600 pixels as a PNG."""
-    result = io.BytesIO()
-    image.resize((WIDTH, HEIGHT), Image.Resampling.LANCZOS).save(result, "PNG", optimize=True)
-    return result.getvalue()
-
-
 def ticks(low: float, high: float, *, about: int) -> list[float]:
     """Round values that enclose low and high, 1, 2 or 5 times a power of ten apart."""
     if high - low < 1e-9 * max(1.0, abs(high)):
@@ -97,87 +85,91 @@ def labels(values: Sequence[float]) -> list[str]:
     return [f"{value:,.{decimals}f}" for value in values]
 
 
-def draw_rule(
-    draw: ImageDraw.ImageDraw, plane: Plane, ticks_y: Sequence[float], *, unit: str
-) -> None:
-    """Horizontal lines with their labels, and the axis below them."""
-    left, right = plane.x(plane.x_low), plane.x(plane.x_high)
-    for value, label in zip(ticks_y, labels(ticks_y), strict=True):
-        y = plane.y(value)
-        draw.line([(left, y), (right, y)], fill=GRID, width=SCALE)
-        draw.text((left - 24, y), label, fill=GREY, font=font(17), anchor="rm")
-    bottom = plane.y(plane.y_low)
-    draw.line([(left, bottom), (right, bottom)], fill=AXIS, width=SCALE + 1)
-    top = plane.y(plane.y_high)
-    draw.text((SCALE * 32, top - 34), unit, fill=GREY, font=font(15), anchor="lb")
+class Canvas:
+    """A picture in the making; places are values of its plane, sizes pixels of the finished one."""
 
+    def __init__(self, plane: Plane) -> None:
+        self.plane = plane
+        self._image = Image.new("RGB", (WIDTH * SCALE, HEIGHT * SCALE), PAPER)
+        self.draw = ImageDraw.Draw(self._image)
 
-def draw_columns(
-    draw: ImageDraw.ImageDraw, plane: Plane, ticks_x: Sequence[tuple[float, str]], *, name: str
-) -> None:
-    """Ticks below the axis with their labels, and what the axis has."""
-    bottom = plane.y(plane.y_low)
-    for value, label in ticks_x:
-        x = plane.x(value)
-        draw.line([(x, bottom), (x, bottom + 12)], fill=AXIS, width=SCALE)
-        draw.text((x, bottom + 20), label, fill=GREY, font=font(17), anchor="mt")
-    middle = (plane.x(plane.x_low) + plane.x(plane.x_high)) / 2
-    draw.text((middle, SCALE * (HEIGHT - 10)), name, fill=GREY, font=font(17), anchor="mb")
+    def packed(self) -> bytes:
+        """Return the finished picture of 1200 x 600 pixels as a PNG."""
+        result = io.BytesIO()
+        image = self._image.resize((WIDTH, HEIGHT), Image.Resampling.LANCZOS)
+        image.save(result, "PNG", optimize=True)
+        return result.getvalue()
 
+    def rule(self, ticks_y: Sequence[float], *, unit: str) -> None:
+        """Horizontal lines with their labels, and the axis below them."""
+        plane = self.plane
+        left, right = plane.x(plane.x_low), plane.x(plane.x_high)
+        for value, label in zip(ticks_y, labels(ticks_y), strict=True):
+            y = plane.y(value)
+            self.draw.line([(left, y), (right, y)], fill=GRID, width=SCALE)
+            self.text((left - 24, y), label, color=GREY, size=17, anchor="rm")
+        bottom = plane.y(plane.y_low)
+        self.draw.line([(left, bottom), (right, bottom)], fill=AXIS, width=SCALE + 1)
+        top = plane.y(plane.y_high)
+        self.text((SCALE * 32, top - 34), unit, color=GREY, size=15, anchor="lb")
 
-def filled(image: Image.Image, plane: Plane, line: Sequence[Point]) -> Image.Image:
-    """Return the picture with the area below the line tinted, fading towards the axis."""
-    bottom = plane.y(plane.y_low)
-    outline = [(plane.x(step), plane.y(loss)) for step, loss in line]
-    top = min(y for _, y in outline)
-    area = Image.new("L", image.size, 0)
-    polygon = [(outline[0][0], bottom), *outline, (outline[-1][0], bottom)]
-    ImageDraw.Draw(area).polygon(polygon, fill=255)
-    fade = Image.new("L", (1, image.height), 0)
-    for y in range(int(top), int(bottom)):
-        fade.putpixel((0, y), round(46 * (bottom - y) / max(1.0, bottom - top)))
-    strength = Image.composite(fade.resize(image.size), Image.new("L", image.size, 0), area)
-    return Image.composite(Image.new("RGB", image.size, _FILL), image, strength)
+    def columns(self, ticks_x: Sequence[tuple[float, str]], *, name: str) -> None:
+        """Ticks below the axis with their labels, and what the axis has."""
+        plane = self.plane
+        bottom = plane.y(plane.y_low)
+        for value, label in ticks_x:
+            x = plane.x(value)
+            self.draw.line([(x, bottom), (x, bottom + 12)], fill=AXIS, width=SCALE)
+            self.text((x, bottom + 20), label, color=GREY, size=17, anchor="mt")
+        middle = (plane.x(plane.x_low) + plane.x(plane.x_high)) / 2
+        self.text((middle, SCALE * (HEIGHT - 10)), name, color=GREY, size=17, anchor="mb")
 
+    def fill(self, line: Sequence[Point]) -> None:
+        """Tint the area below the line, fading towards the axis."""
+        bottom = self.plane.y(self.plane.y_low)
+        outline = [(self.plane.x(step), self.plane.y(loss)) for step, loss in line]
+        top = min(y for _, y in outline)
+        size = self._image.size
+        area = Image.new("L", size, 0)
+        polygon = [(outline[0][0], bottom), *outline, (outline[-1][0], bottom)]
+        ImageDraw.Draw(area).polygon(polygon, fill=255)
+        fade = Image.new("L", (1, self._image.height), 0)
+        for y in range(int(top), int(bottom)):
+            fade.putpixel((0, y), round(46 * (bottom - y) / max(1.0, bottom - top)))
+        strength = Image.composite(fade.resize(size), Image.new("L", size, 0), area)
+        self._image.paste(Image.new("RGB", size, _FILL), mask=strength)
 
-def draw_line(
-    draw: ImageDraw.ImageDraw, plane: Plane, line: Sequence[Point], *, color: str, width: int
-) -> None:
-    """Draw a line through the points, `width` pixels of the finished picture wide."""
-    pixels = [(plane.x(step), plane.y(loss)) for step, loss in line]
-    draw.line(pixels, fill=color, width=width * SCALE, joint="curve")
+    def line(self, line: Sequence[Point], *, color: str, width: int) -> None:
+        """Draw a line through the points."""
+        pixels = [(self.plane.x(step), self.plane.y(loss)) for step, loss in line]
+        self.draw.line(pixels, fill=color, width=width * SCALE, joint="curve")
 
+    def dot(self, at: Point, *, radius: int, color: str = LINE, edge: int = 2) -> None:
+        """Draw a point with an edge of the paper's colour."""
+        x, y, reach = self.plane.x(at[0]), self.plane.y(at[1]), radius * SCALE
+        box = [(x - reach, y - reach), (x + reach, y + reach)]
+        self.draw.ellipse(box, fill=color, outline=PAPER, width=edge * SCALE)
 
-def draw_titles(draw: ImageDraw.ImageDraw, title: str, subtitle: str) -> None:
-    """Draw what the chart shows, and a line of details, each cut where it does not fit."""
-    left = SCALE * 32
-    room = SCALE * (WIDTH - 64)
-    draw.text(
-        (left, SCALE * 26),
-        fitting(title, font(28), room),
-        fill=INK,
-        font=font(28),
-        anchor="lt",
-        stroke_width=1,
-        stroke_fill=INK,
-    )
-    draw.text(
-        (left, SCALE * 66),
-        fitting(subtitle, font(18), room),
-        fill=GREY,
-        font=font(18),
-        anchor="lt",
-    )
+    def text(
+        self, at: Point, text: str, *, color: str, size: int, anchor: str, **stroke: Any
+    ) -> None:
+        """Write at pixels of the enlarged canvas."""
+        self.draw.text(at, text, fill=color, font=font(size), anchor=anchor, **stroke)
 
+    def titles(self, title: str, subtitle: str) -> None:
+        """Write what the chart shows, and a line of details, each cut where it does not fit."""
+        left, room = SCALE * 32, SCALE * (WIDTH - 64)
+        title = fitting(title, font(28), room)
+        self.text((left, SCALE * 26), title, color=INK, size=28, anchor="lt", stroke_width=1)
+        subtitle = fitting(subtitle, font(18), room)
+        self.text((left, SCALE * 66), subtitle, color=GREY, size=18, anchor="lt")
 
-def draw_legend(draw: ImageDraw.ImageDraw, place: int, name: str, value: str) -> None:
-    """Name a line in its colour at the right, with a value below its name."""
-    left, top = SCALE * (WIDTH - LEGEND + 24), SCALE * (TOP + place * _LEGEND_LINE)
-    room = SCALE * (LEGEND - 24 - 24)
-    color = COLORS[place]
-    text = fitting(name, font(18), room)
-    draw.text((left, top), text, fill=color, font=font(18), anchor="lt", stroke_width=1)
-    draw.text((left, top + SCALE * 24), value, fill=color, font=font(18), anchor="lt")
+    def legend(self, place: int, name: str, value: str) -> None:
+        """Name a line in its colour at the right, with a value below its name."""
+        left, top = SCALE * (WIDTH - LEGEND + 24), SCALE * (TOP + place * _LEGEND_LINE)
+        name, color = fitting(name, font(18), SCALE * (LEGEND - 24 - 24)), COLORS[place]
+        self.text((left, top), name, color=color, size=18, anchor="lt", stroke_width=1)
+        self.text((left, top + SCALE * 24), value, color=color, size=18, anchor="lt")
 
 
 def fitting(text: str, font: Font, room: float) -> str:

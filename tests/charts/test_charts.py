@@ -10,8 +10,7 @@ from PIL import Image, ImageChops
 
 from stationmaster.charts.busbw import busbw_chart, limit_levels
 from stationmaster.charts.canvas import HEIGHT, WIDTH
-from stationmaster.charts.loss import CurveOf, loss_chart, losses_chart
-from stationmaster.charts.scaling import scaling_chart
+from stationmaster.charts.curves import CurveOf, loss_chart, losses_chart, scaling_chart
 
 BLUE, RED, AMBER, GREEN = (18, 100, 163), (192, 57, 43), (199, 119, 0), (43, 138, 62)
 GIB = 1 << 30

@@ -1,6 +1,6 @@
-"""The loss of a run, or of several, as a picture: points in, PNG bytes out.
+"""The loss of a run or of several, or their speeds, as a picture: points in, PNG bytes out.
 
-The notifier uploads it at the end of a run, or where runs are compared.
+The notifier uploads it at the end of a run or of a study, or where runs are compared.
 """
 
 from __future__ import annotations
@@ -11,29 +11,19 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Final
 
-from PIL import ImageDraw
-
 from stationmaster.charts.canvas import (
     COLORS,
+    GREY,
     INK,
     LEGEND,
     LINE,
     MARK,
-    PAPER,
     SCALE,
     WIDTH,
+    Canvas,
     Plane,
     Point,
-    draw_columns,
-    draw_legend,
-    draw_line,
-    draw_rule,
-    draw_titles,
-    filled,
-    font,
     labels,
-    new_image,
-    packed,
     ticks,
 )
 
@@ -42,6 +32,7 @@ _RAW: Final = "#b5cdee"
 _MAX_POINTS: Final = 1_200
 # Span of the smoothing in points, as a part of the whole curve.
 _SMOOTHING: Final = 0.06
+_DASHES: Final = 40
 
 
 def loss_chart(
@@ -70,20 +61,20 @@ def loss_chart(
     y_ticks = ticks(min(losses), max(losses), about=6)
     plane = Plane(raw[0][0], raw[-1][0], y_ticks[0], y_ticks[-1])
 
-    image = new_image()
-    draw = ImageDraw.Draw(image)
-    _draw_axes(draw, plane, y_ticks)
-    image.paste(filled(image, plane, smooth))
-    draw = ImageDraw.Draw(image)
-    draw_line(draw, plane, raw, color=_RAW, width=2)
-    draw_line(draw, plane, smooth, color=LINE, width=4)
+    canvas = Canvas(plane)
+    _draw_axes(canvas, y_ticks)
+    canvas.fill(smooth)
+    canvas.line(raw, color=_RAW, width=2)
+    canvas.line(smooth, color=LINE, width=4)
     for step in resumed_at:
         if plane.x_low <= step <= plane.x_high:
-            _draw_resume(draw, plane, step)
-    _draw_end(draw, plane, smooth[-1], value=raw[-1][1])
-    draw_titles(draw, title, f"{subtitle}, loss {raw[0][1]:.3f} to {raw[-1][1]:.3f}")
-
-    return packed(image)
+            _draw_resume(canvas, step)
+    end = smooth[-1]
+    canvas.dot(end, radius=6)
+    place = (plane.x(end[0]) + 6 * SCALE + 12, plane.y(end[1]))
+    canvas.text(place, f"{raw[-1][1]:.3f}", color=INK, size=20, anchor="lm")
+    canvas.titles(title, f"{subtitle}, loss {raw[0][1]:.3f} to {raw[-1][1]:.3f}")
+    return canvas.packed()
 
 
 def _thinned(points: Sequence[tuple[int, float]]) -> list[Point]:
@@ -114,39 +105,29 @@ def _smoothed(points: Sequence[Point]) -> list[Point]:
     return smooth
 
 
-def _draw_axes(draw: ImageDraw.ImageDraw, plane: Plane, y_ticks: Sequence[float]) -> None:
-    draw_rule(draw, plane, y_ticks, unit="loss in nats")
+def _draw_axes(canvas: Canvas, y_ticks: Sequence[float]) -> None:
+    canvas.rule(y_ticks, unit="loss in nats")
+    plane = canvas.plane
     x_ticks = ticks(plane.x_low, plane.x_high, about=9)
     shown = [
         (value, label)
         for value, label in zip(x_ticks, labels(x_ticks), strict=True)
         if plane.x_low <= value <= plane.x_high and value == round(value)
     ]
-    draw_columns(draw, plane, shown, name="step")
+    canvas.columns(shown, name="step")
 
 
-def _draw_resume(draw: ImageDraw.ImageDraw, plane: Plane, step: int) -> None:
+def _draw_resume(canvas: Canvas, step: int) -> None:
+    plane = canvas.plane
     x, bottom = plane.x(step), plane.y(plane.y_low)
     y = plane.y(plane.y_high)
     while y < bottom:
-        draw.line([(x, y), (x, min(y + 14, bottom))], fill=MARK, width=SCALE + 1)
+        canvas.draw.line([(x, y), (x, min(y + 14, bottom))], fill=MARK, width=SCALE + 1)
         y += 26
     is_right = x > SCALE * WIDTH * 0.75
-    draw.text(
-        (x - 16 if is_right else x + 16, plane.y(plane.y_high) + 6),
-        f"resumed from step {step:,}",
-        fill=MARK,
-        font=font(16),
-        anchor="ra" if is_right else "la",
-    )
-
-
-def _draw_end(draw: ImageDraw.ImageDraw, plane: Plane, end: Point, *, value: float) -> None:
-    x, y = plane.x(end[0]), plane.y(end[1])
-    radius = 6 * SCALE
-    box = [(x - radius, y - radius), (x + radius, y + radius)]
-    draw.ellipse(box, fill=LINE, outline=PAPER, width=2 * SCALE)
-    draw.text((x + radius + 12, y), f"{value:.3f}", fill=INK, font=font(20), anchor="lm")
+    place = (x - 16 if is_right else x + 16, plane.y(plane.y_high) + 6)
+    anchor = "ra" if is_right else "la"
+    canvas.text(place, f"resumed from step {step:,}", color=MARK, size=16, anchor=anchor)
 
 
 @dataclass(frozen=True)
@@ -171,26 +152,55 @@ def losses_chart(curves: Sequence[CurveOf]) -> tuple[bytes, list[float | None]]:
     plane = Plane(min(steps), max(steps), y_ticks[0], y_ticks[-1], right=LEGEND)
     ends = [line[-1][1] if line else None for line in lines]
 
-    image = new_image()
-    draw = ImageDraw.Draw(image)
-    _draw_axes(draw, plane, y_ticks)
+    canvas = Canvas(plane)
+    _draw_axes(canvas, y_ticks)
     for line, curve, color in zip(lines, curves, COLORS, strict=False):
         if line:
             smooth = _smoothed(line)
-            draw_line(draw, plane, smooth, color=color, width=4)
+            canvas.line(smooth, color=color, width=4)
             place = (plane.x(smooth[-1][0]) + 10, plane.y(smooth[-1][1]))
-            draw.text(place, curve.letter, fill=color, font=font(18), anchor="lm", stroke_width=1)
+            canvas.text(place, curve.letter, color=color, size=18, anchor="lm", stroke_width=1)
     for row, (curve, end) in enumerate(zip(curves, ends, strict=True)):
         value = "no curve" if end is None else f"{end:.3f}"
-        draw_legend(draw, row, f"{curve.letter}  {curve.name}", value)
-    draw_titles(
-        draw,
-        "Training loss of compared runs",
-        f"{len(curves)} runs, smoothed; the legend has each run's last loss",
-    )
-    return packed(image), ends
+        canvas.legend(row, f"{curve.letter}  {curve.name}", value)
+    about = f"{len(curves)} runs, smoothed; the legend has each run's last loss"
+    canvas.titles("Training loss of compared runs", about)
+    return canvas.packed(), ends
 
 
 def _line(points: Sequence[tuple[int, float]]) -> list[Point]:
     latest = {step: loss for step, loss in points if math.isfinite(loss)}
     return _thinned(sorted(latest.items())) if len(latest) > 1 else []
+
+
+def scaling_chart(points: Sequence[tuple[str, int, float]], *, title: str) -> bytes:
+    """Draw runs by their letters, nodes and samples a second as a PNG of 1200 x 600 pixels.
+
+    Linear scaling from the run on the fewest nodes is a dashed line.
+
+    Raises:
+        ValueError: fewer than two numbers of nodes.
+    """
+    ordered = sorted(points, key=lambda point: point[1:])
+    fewest, most = ordered[0][1], ordered[-1][1]
+    if fewest == most:
+        raise ValueError(f"a chart needs 2 numbers of nodes, got {fewest} only")
+    a_node = ordered[0][2] / fewest
+    y_ticks = ticks(0, 1.04 * max(a_node * most, *(speed for *_, speed in ordered)), about=6)
+    plane = Plane(0, most, 0, y_ticks[-1], right=LEGEND)
+
+    canvas = Canvas(plane)
+    canvas.rule(y_ticks, unit="samples a second")
+    columns = sorted({nodes for _, nodes, _ in ordered})
+    canvas.columns([(nodes, str(nodes)) for nodes in columns], name="nodes")
+    for dash in range(0, _DASHES, 2):
+        ends = [most * each / _DASHES for each in (dash, dash + 1)]
+        canvas.line([(x, a_node * x) for x in ends], color=GREY, width=2)
+    canvas.line([(nodes, speed) for _, nodes, speed in ordered], color=LINE, width=4)
+    for letter, nodes, speed in ordered:
+        canvas.dot((nodes, speed), radius=7)
+        said = f"{letter}  {speed:,.4g}, {speed / nodes / a_node:.0%} of linear"
+        place = (plane.x(nodes) + 14 * SCALE, plane.y(speed) + 7 * SCALE)
+        canvas.text(place, said, color=INK, size=18, anchor="lt")
+    canvas.titles(title, "the dashed line is linear scaling from the fewest nodes")
+    return canvas.packed()
