@@ -177,23 +177,13 @@ def test_job_with_a_failure_policy_fails_at_the_exit_code_that_it_names(cluster:
     assert retried.status.failed == 2
 
 
-@pytest.mark.parametrize(
-    "strategy",
-    [
-        {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
-        {"type": "Recreate"},
-    ],
-    ids=lambda each: each["type"],
-)
-def test_pods_that_fill_their_nodes_are_replaced(
-    empty_cluster: Cluster, strategy: dict[str, Any]
-) -> None:
+def test_pods_that_fill_their_nodes_are_replaced(empty_cluster: Cluster) -> None:
     own = empty_cluster
     own.add_nodes(count=2)
     container = {"name": "main", "image": "trial:1", "command": ["sleep", "300"]}
     pod = {"containers": [container], "terminationGracePeriodSeconds": 1, "affinity": APART}
     template = {"metadata": {"labels": {"app": "pair"}}, "spec": pod}
-    spec = {"replicas": 2, "selector": PAIR, "strategy": strategy, "template": template}
+    spec = {"replicas": 2, "selector": PAIR, "template": template}
     own.apps.create_namespaced_deployment("default", {"metadata": {"name": "pair"}, "spec": spec})
 
     def status() -> Any:

@@ -1,7 +1,7 @@
 """Deployments, ReplicaSets and DaemonSets: keeps their pods in number and their status true.
 
-Started by `LocalCluster`. A Deployment makes ReplicaSets as in a real cluster; a changed template
-replaces the pods by its strategy: see `rollouts`.
+Started by `LocalCluster`. A Deployment makes ReplicaSets as in a real cluster; where its template
+changes, all old pods go before the first new one comes, whatever its strategy says.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from stationmaster.local.cluster.controllers.owners import (
     template_hash,
 )
 from stationmaster.local.cluster.controllers.placement import matches_affinity, untolerated
-from stationmaster.local.cluster.controllers.rollouts import limits, next_step
 
 _HASH_LABEL = "pod-template-hash"
 _REVISION_LABEL = "controller-revision-hash"
@@ -71,7 +70,7 @@ class DeploymentController(OwnerController):
 
     def keys_of(self, change: Change) -> Iterable[Key]:
         yield from super().keys_of(change)
-        # A Deployment with the strategy Recreate waits until the last old pod is gone.
+        # A Deployment waits until the last old pod is gone.
         if change.resource == resources.PODS.key and change.type == "DELETED":
             owner = controller_of(change.object)
             if owner is not None and owner["kind"] == resources.REPLICA_SETS.kind:
@@ -87,14 +86,15 @@ class DeploymentController(OwnerController):
         sets.sort(key=lambda each: str(each["metadata"]["creationTimestamp"]))
         current = next((s for s in sets if _hash_of(s) == wanted_hash), None)
         old = [s for s in sets if _hash_of(s) != wanted_hash]
-        step = next_step(obj, current, old, old_pods_left=any(map(self._has_pods, old)))
-        if step.new is not None and current is None:
-            current = self._create_set(obj, wanted_hash, step.new, num_before=len(sets))
-        elif step.new is not None and current is not None:
-            self._scale(obj, current, step.new)
-        for replica_set in old:
-            if replica_set["metadata"]["name"] in step.old:
-                self._scale(obj, replica_set, step.old[replica_set["metadata"]["name"]])
+        wanted = obj["spec"].get("replicas", 1)
+        going = [s for s in old if s["spec"]["replicas"]]
+        for replica_set in going:
+            self._scale(obj, replica_set, 0)
+        if not going and not any(map(self._has_pods, old)):
+            if current is None:
+                current = self._create_set(obj, wanted_hash, wanted, num_before=len(sets))
+            elif current["spec"]["replicas"] != wanted:
+                self._scale(obj, current, wanted)
         self.set_status(obj, _deployment_status(obj, current, old))
         return None
 
@@ -171,8 +171,7 @@ def _deployment_status(obj: Object, current: Object | None, old: list[Object]) -
     complete = updated == total == ready == wanted
     progress = f"{what} has successfully progressed." if complete else f"{what} is progressing."
     reason = "NewReplicaSetAvailable" if complete else "ReplicaSetUpdated"
-    _, unavailable = limits(obj)
-    available = ready >= wanted - unavailable
+    available = ready >= wanted
     minimum = "Deployment has minimum availability."
     if not available:
         minimum = "Deployment does not have minimum availability."
