@@ -28,14 +28,12 @@ from bot.announcement import CARD_KEY
 from bot.blocks.elements import Content
 from bot.dead_letters import keep_records_of, keep_unread
 from bot.log_file import post_log_files
-from bot.loss_curve import post_loss_chart, read_curve
-from bot.loss_picture import post_pictures
 from bot.news import News, NewsReader, reread
 from bot.operations import post_budgets, post_orphans, post_what_was_set_aside
 from bot.outbox import Mark, Outbox
 from bot.pace import RESERVED, Pace
+from bot.pictures import post_loss_chart, post_pictures, post_study, read_curve
 from bot.stream import StreamBatch
-from bot.study import post_study
 from bot.subjects import RunSubject, Subject
 from bot.thread_posts import ThreadPosts, is_receipt_due
 from stationmaster.aws.delivery_store import Delivery, Owner

@@ -6,7 +6,7 @@
 from stationmaster.commands.account import finders
 from stationmaster.commands.approving import approve, reject
 from stationmaster.commands.auditing import show_audit
-from stationmaster.commands.changing_runs import change_budget, scale_run
+from stationmaster.commands.changing import change_budget, scale_run
 from stationmaster.commands.choosing import stop_choice
 from stationmaster.commands.clusters import (
     ask_to_delete,

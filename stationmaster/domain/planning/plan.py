@@ -24,8 +24,7 @@ from stationmaster.domain.planning.advice import (
     misfits_of,
     warnings_of,
 )
-from stationmaster.domain.planning.arrival import DataPlan
-from stationmaster.domain.planning.conversion import Conversion
+from stationmaster.domain.planning.arrival import Conversion, DataPlan
 from stationmaster.domain.planning.cost import (
     ON_DEMAND,
     Figures,

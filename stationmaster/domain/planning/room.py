@@ -9,13 +9,14 @@ from stationmaster.domain.datasets import Listing, PackedSource, S3Source, Share
 from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.planning.arrival import (
     LARGEST_GIB,
+    Conversion,
     DataPlan,
     legal_size_gib,
     needed_gib,
+    plan_conversion,
     plan_data,
     restore_s,
 )
-from stationmaster.domain.planning.conversion import Conversion, plan_conversion
 from stationmaster.domain.planning.cost import Shared
 from stationmaster.domain.planning.layout import Layout
 

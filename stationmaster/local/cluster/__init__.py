@@ -32,11 +32,10 @@ from stationmaster.local.cluster.controllers.controller import Controller
 from stationmaster.local.cluster.controllers.garbage import GarbageCollector
 from stationmaster.local.cluster.controllers.interruptions import TRAINS_FIRST_S, SpotInterruptions
 from stationmaster.local.cluster.controllers.jobs import JobController
-from stationmaster.local.cluster.controllers.jobsets import JobSetController
 from stationmaster.local.cluster.controllers.nodes import NodeController
 from stationmaster.local.cluster.controllers.operator import PyTorchJobController
 from stationmaster.local.cluster.controllers.scheduler import Scheduler
-from stationmaster.local.cluster.controllers.trainer import TrainJobController
+from stationmaster.local.cluster.controllers.trainer import JobSetController, TrainJobController
 from stationmaster.local.cluster.controllers.volume_binding import StorageProtection, VolumeBinder
 from stationmaster.local.cluster.controllers.workloads import (
     DaemonSetController,

@@ -2,7 +2,7 @@
 
 Prints Kubeflow Trainer v2.3 with JobSet 0.12, as an existing cluster has them, for kubectl apply.
 
-`controllers/trainer.py` and `controllers/jobsets.py` do their work while the Deployments are
+`controllers/trainer.py` does their work while the Deployments are
 available. The types declare the fields that can be used here; a Job template in them is checked as
 a Job is. Pure.
 """

@@ -13,7 +13,7 @@ import yaml
 from kubernetes import client, watch
 from kubernetes.client.exceptions import ApiException
 
-from stationmaster.local.cluster.api import object_patches
+from stationmaster.local.cluster.api import applying
 from stationmaster.local.cluster.api.errors import ApiError
 from stationmaster.local.cluster.api.objects import Objects
 from stationmaster.local.cluster.api.requests import page
@@ -105,7 +105,7 @@ def test_strategic_merge_tells_elements_apart_by_their_key() -> None:
     containers = [{"name": "c", "env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}]}]
     patch = [{"name": "c", "env": [{"name": "A", "$patch": "delete"}]}, {"name": "d"}]
 
-    result = object_patches.strategic_merge(
+    result = applying.strategic_merge(
         {"containers": containers}, {"containers": patch}, struct("V1PodSpec")
     )
 

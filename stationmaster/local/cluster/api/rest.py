@@ -16,6 +16,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from stationmaster.local.cluster.api import discovery, errors, requests
+from stationmaster.local.cluster.api.applying import APPLY_PATCH
 from stationmaster.local.cluster.api.authorization import (
     ADMINISTRATOR,
     Authorizer,
@@ -25,7 +26,6 @@ from stationmaster.local.cluster.api.authorization import (
     impersonated,
 )
 from stationmaster.local.cluster.api.errors import ApiError
-from stationmaster.local.cluster.api.object_patches import APPLY_PATCH
 from stationmaster.local.cluster.api.objects import Objects
 from stationmaster.local.cluster.api.reading import LogFinder, Reader
 from stationmaster.local.cluster.api.requests import Target

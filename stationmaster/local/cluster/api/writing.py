@@ -15,7 +15,6 @@ from stationmaster.local.cluster.api import (
     applying,
     decoding,
     errors,
-    object_patches,
     requests,
     resources,
 )
@@ -55,7 +54,7 @@ class Writer:
         content_type = request.headers.get("content-type", "").partition(";")[0]
         patch = await requests.body_of(request)
         mode = request.query_params.get("fieldValidation", "Warn")
-        if content_type == object_patches.APPLY_PATCH:
+        if content_type == applying.APPLY_PATCH:
             return self._apply(request, target, patch)
         objects = self._objects
         with objects.store.lock:
@@ -171,15 +170,15 @@ def _propagation(resource: Resource, options: Object) -> tuple[Propagation, list
 
 def _patched(target: Target, content_type: str, current: Object, patch: Any) -> Object:
     match content_type:
-        case object_patches.MERGE_PATCH:
-            result: Object = object_patches.merge(current, patch)
-        case object_patches.STRATEGIC_PATCH if not target.resource.custom:
+        case applying.MERGE_PATCH:
+            result: Object = applying.merge_patch(current, patch)
+        case applying.STRATEGIC_PATCH if not target.resource.custom:
             declared = declared_type(target.resource)
-            result = object_patches.strategic_merge(current, patch, declared)
+            result = applying.strategic_merge(current, patch, declared)
         case _:
             raise errors.unsupported_media_type(
                 f'"{content_type}" is not a patch type of {target.resource.key}; use '
-                f"{object_patches.MERGE_PATCH} or {object_patches.APPLY_PATCH}"
+                f"{applying.MERGE_PATCH} or {applying.APPLY_PATCH}"
             )
     return result
 

@@ -23,7 +23,7 @@ from stationmaster.local.cluster.controllers.owners import (
     pod_from,
     template_hash,
 )
-from stationmaster.local.cluster.controllers.placement import matches_affinity, untolerated
+from stationmaster.local.cluster.controllers.scheduler import matches_affinity, untolerated
 
 _HASH_LABEL = "pod-template-hash"
 _REVISION_LABEL = "controller-revision-hash"

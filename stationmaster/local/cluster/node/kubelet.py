@@ -15,8 +15,8 @@ from stationmaster.local.cluster.api.errors import ApiError
 from stationmaster.local.cluster.api.resources import Object
 from stationmaster.local.cluster.api.store import Change
 from stationmaster.local.cluster.logs import ContainerLog
+from stationmaster.local.cluster.node.containers import ContainerRun
 from stationmaster.local.cluster.node.launch import NodeContext
-from stationmaster.local.cluster.node.podstatus import ContainerRun
 from stationmaster.local.cluster.node.podworker import PodWorker
 
 # Ends a hang: killed processes go, but a busy machine takes its time.

@@ -22,14 +22,14 @@ from stationmaster.local.cluster.api.resources import Object
 from stationmaster.local.cluster.api.selectors import match_labels
 from stationmaster.local.cluster.labels import JOB_NAME_LABEL, WAIT_FOR_MASTER
 from stationmaster.local.cluster.node import launch
-from stationmaster.local.cluster.node.containers import PodContainers
-from stationmaster.local.cluster.node.environment import LOCAL_ADDRESS
-from stationmaster.local.cluster.node.launch import NodeContext
-from stationmaster.local.cluster.node.podstatus import (
+from stationmaster.local.cluster.node.containers import (
     ContainerRun,
+    PodContainers,
     pod_status,
     terminated,
 )
+from stationmaster.local.cluster.node.environment import LOCAL_ADDRESS
+from stationmaster.local.cluster.node.launch import NodeContext
 from stationmaster.local.cluster.node.volumes import MountError
 
 logger = logging.getLogger(__name__)
