@@ -50,7 +50,6 @@ class EksService(InsideCluster):
     # -- clusters ---------------------------------------------------------------------------------
 
     def create_cluster(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Start creating a cluster."""
         name = params["name"]
         if not _NAME.fullmatch(name):
             raise ApiError(
@@ -71,11 +70,9 @@ class EksService(InsideCluster):
         return {"cluster": cluster.described}
 
     def describe_cluster(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Return one cluster."""
         return {"cluster": self.cluster(params["name"]).described}
 
     def list_clusters(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Return the names of clusters."""
         return paged("clusters", sorted(self.clusters), params)
 
     def delete_cluster(self, params: dict[str, Any]) -> dict[str, Any]:
@@ -92,14 +89,12 @@ class EksService(InsideCluster):
         return {"cluster": cluster.described}
 
     def describe_cluster_versions(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Return the Kubernetes versions on offer."""
         later = "extended-support-only" in self.emulation.faults
         return paged("clusterVersions", shapes.versions(later=later), params)
 
     # -- node groups ------------------------------------------------------------------------------
 
     def create_nodegroup(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Start creating a node group."""
         cluster = self._ready(params["clusterName"])
         name = params["nodegroupName"]
         if name in cluster.node_groups:
@@ -121,11 +116,9 @@ class EksService(InsideCluster):
         return {"nodegroup": group.described}
 
     def describe_nodegroup(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Return one node group."""
         return {"nodegroup": self._group(params).described}
 
     def list_nodegroups(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Return the names of a cluster's node groups."""
         names = sorted(self.cluster(params["clusterName"]).node_groups)
         return paged("nodegroups", names, params)
 
@@ -148,7 +141,6 @@ class EksService(InsideCluster):
         return {"update": update}
 
     def delete_nodegroup(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Start deleting a node group."""
         group = self._group(params)
         if group.described["status"] != "DELETING":
             group.described["status"] = "DELETING"

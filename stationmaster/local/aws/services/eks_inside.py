@@ -37,7 +37,6 @@ class InsideCluster(NativeService):
     # -- add-ons ----------------------------------------------------------------------------------
 
     def create_addon(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Start installing an add-on."""
         cluster = self._ready(params["clusterName"])
         name = params["addonName"]
         if name not in shapes.ADDON_VERSIONS:
@@ -51,11 +50,9 @@ class InsideCluster(NativeService):
         return {"addon": addon}
 
     def describe_addon(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Return one add-on."""
         return {"addon": self._addon(params)}
 
     def list_addons(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Return the names of a cluster's add-ons."""
         names = sorted(self.cluster(params["clusterName"]).addons)
         return paged("addons", names, params)
 
@@ -82,7 +79,6 @@ class InsideCluster(NativeService):
     # -- access entries ---------------------------------------------------------------------------
 
     def create_access_entry(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Let an IAM principal in."""
         cluster = self._ready(params["clusterName"])
         if params["principalArn"] in cluster.access_entries:
             raise ApiError(
@@ -94,16 +90,13 @@ class InsideCluster(NativeService):
         return {"accessEntry": entry}
 
     def describe_access_entry(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Return one access entry."""
         return {"accessEntry": self._entry(params)["entry"]}
 
     def list_access_entries(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Return the principals that a cluster lets in."""
         arns = list(self.cluster(params["clusterName"]).access_entries)
         return paged("accessEntries", arns, params)
 
     def associate_access_policy(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Give a principal one of EKS's access policies."""
         now = datetime.now(UTC)
         policy = {
             "policyArn": params["policyArn"],
@@ -119,7 +112,6 @@ class InsideCluster(NativeService):
         }
 
     def list_associated_access_policies(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Return a principal's access policies."""
         return {
             "clusterName": params["clusterName"],
             "principalArn": params["principalArn"],
@@ -140,7 +132,6 @@ class InsideCluster(NativeService):
     # -- pod identity -----------------------------------------------------------------------------
 
     def create_pod_identity_association(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Give a service account an IAM role."""
         held = self._ready(params["clusterName"]).pod_identities
         key = (params["namespace"], params["serviceAccount"])
         if any((a["namespace"], a["serviceAccount"]) == key for a in held.values()):
@@ -181,7 +172,6 @@ class InsideCluster(NativeService):
         return paged("associations", found, params)
 
     def delete_pod_identity_association(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Take the role from a service account."""
         association = self._association(params)
         del self.cluster(params["clusterName"]).pod_identities[params["associationId"]]
         return {"association": association}

@@ -69,7 +69,6 @@ class FsxService(Associations):
         return paged("FileSystems", everything, params)
 
     def delete_file_system(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Start deleting a file system."""
         file_system = self._find(params["FileSystemId"])
         if file_system.described["Lifecycle"] == "CREATING":
             raise ApiError(
@@ -89,7 +88,6 @@ class FsxService(Associations):
         return {"FileSystemId": params["FileSystemId"], "Lifecycle": "DELETING"}
 
     def untag_resource(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Remove tags."""
         described = self._by_arn(params["ResourceARN"])
         described["Tags"] = [
             tag for tag in described["Tags"] if tag["Key"] not in params["TagKeys"]
