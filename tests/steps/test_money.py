@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stationmaster.commands.changing import scale_run
 from stationmaster.commands.guarding import spending_of_run, write_guarded
 from stationmaster.commands.permitting import Actor
-from stationmaster.commands.scaling import scale_run
 from stationmaster.domain.catalogue.instances import CATALOGUE
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.cluster.shares import shares
