@@ -38,7 +38,7 @@ BENCHMARKS: Final = {
     "relay": ("relay.measure_pipeline", "log lines to events"),
     "relay-load": ("relay_load.measure_relay_load", "100 pods, a kill and a bus that is away"),
     "data": ("data.measure_data", "tokenise and pack, load"),
-    "checkpoint": ("checkpoints.measure_checkpoints", "stall of a save"),
+    "checkpoint": ("trainer.measure_checkpoints", "stall of a save"),
     "saving": ("saver.measure_saving", "saver against plain uploads"),
     "trainer": ("trainer.measure_trainer", "trainer against a bare loop"),
     "recovery": ("recovery.measure_recovery", "from a death to the next step"),

@@ -27,15 +27,14 @@ from typing import Final
 from bot.announcement import CARD_KEY
 from bot.blocks.elements import Content
 from bot.dead_letters import keep_records_of, keep_unread
-from bot.log_file import post_log_files
 from bot.news import News, NewsReader, reread
 from bot.operations import post_budgets, post_orphans, post_what_was_set_aside
 from bot.outbox import Mark, Outbox
 from bot.pace import RESERVED, Pace
-from bot.pictures import post_loss_chart, post_pictures, post_study, read_curve
 from bot.stream import StreamBatch
 from bot.subjects import RunSubject, Subject
 from bot.thread_posts import ThreadPosts, is_receipt_due
+from bot.uploads import post_log_files, post_loss_chart, post_pictures, post_study, read_curve
 from stationmaster.aws.delivery_store import Delivery, Owner
 from stationmaster.domain.errors import (
     ChannelLost,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from stationmaster.domain.names import LINKED_PATH, SHARED_MOUNT
-from stationmaster.domain.planning.linking import samples_read
+from stationmaster.domain.planning.arrival import samples_read
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import DataUnlinked, StagingWork
 from stationmaster.domain.run.staging import Staging

@@ -10,7 +10,7 @@ import pytest
 from bot_world import REGION, Clock
 from recording_slack import Refusal
 
-from bot import log_file
+from bot import uploads
 from bot.stream import read_batch
 from stationmaster.domain.bus import LogTail
 from stationmaster.domain.run import events as ev
@@ -73,7 +73,7 @@ def test_saved_log_is_uploaded_to_its_end_and_says_what_is_left_out(ask, story, 
     files = {"logs/a.log": "\n".join(LINES * 9).encode(), "logs/b.log": b"one line\n"}
     made = save_run(s3, story.run_id, files)
     story.happen(ev.ResultsSaved, num_files=2, **made.recorded)
-    monkeypatch.setattr(log_file, "MAX_BYTES", 400)
+    monkeypatch.setattr(uploads, "MAX_BYTES", 400)
 
     answer = ask()
 

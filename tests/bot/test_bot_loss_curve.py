@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from bot_world import Clock, Story
 
-from bot.pictures import read_curve
+from bot.uploads import read_curve
 from stationmaster.aws.table import table_definition
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from stationmaster.domain.datasets import Listing, Preparation
+from stationmaster.domain.planning.arrival import samples_read
 from stationmaster.domain.planning.cost import Shared
-from stationmaster.domain.planning.linking import samples_read
 from stationmaster.domain.planning.plan import Plan, plan_recipe
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 

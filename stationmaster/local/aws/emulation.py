@@ -17,10 +17,10 @@ from stationmaster.local.aws.observer import AwsObserver
 from stationmaster.local.aws.scaling_activities import ScalingActivities
 
 if TYPE_CHECKING:
+    from stationmaster.local.aws.clock import Ticker
     from stationmaster.local.aws.event_delivery import RuleDelivery
     from stationmaster.local.aws.iam.identities import Identities
     from stationmaster.local.aws.runtime import Invoker
-    from stationmaster.local.aws.schedules import Ticker
     from stationmaster.local.aws.streams import StreamPumps
     from stationmaster.local.saved import Saved
 

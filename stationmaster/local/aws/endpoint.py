@@ -23,7 +23,7 @@ from werkzeug.serving import BaseWSGIServer, make_server
 
 from stationmaster.local.aws import deployment, emulation, moto_patches, saved_account
 from stationmaster.local.aws.access import AccessKey
-from stationmaster.local.aws.clock import SHORTEST_WAIT_S, LifecycleClock
+from stationmaster.local.aws.clock import SHORTEST_WAIT_S, LifecycleClock, Ticker
 from stationmaster.local.aws.dead_letters import DeadLetters
 from stationmaster.local.aws.deployment import Deployment, DeploymentSpec
 from stationmaster.local.aws.emulation import Emulation
@@ -35,7 +35,6 @@ from stationmaster.local.aws.iam.account import Account
 from stationmaster.local.aws.iam.identities import Identities
 from stationmaster.local.aws.observer import AwsObserver
 from stationmaster.local.aws.runtime import Invoker, LambdaRuntime, UnknownFunctionError
-from stationmaster.local.aws.schedules import Ticker
 from stationmaster.local.aws.services.eks import EksService
 from stationmaster.local.aws.services.fsx import FsxService
 from stationmaster.local.aws.services.quotas import QuotasService

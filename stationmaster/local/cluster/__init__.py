@@ -23,11 +23,11 @@ from pathlib import Path
 from stationmaster.local.cluster import back_off, infrastructure
 from stationmaster.local.cluster.addons import objects_of
 from stationmaster.local.cluster.api import admission, resources
+from stationmaster.local.cluster.api.admission import RUNTIMES, TRAIN_JOBS
 from stationmaster.local.cluster.api.authorization import Tokens
 from stationmaster.local.cluster.api.objects import Objects
 from stationmaster.local.cluster.api.rest import Api
 from stationmaster.local.cluster.api.server import ApiServer, write_kubeconfig
-from stationmaster.local.cluster.api.trainer_admission import RUNTIMES, TRAIN_JOBS
 from stationmaster.local.cluster.controllers.controller import Controller
 from stationmaster.local.cluster.controllers.garbage import GarbageCollector
 from stationmaster.local.cluster.controllers.interruptions import TRAINS_FIRST_S, SpotInterruptions

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import yaml
 
+from stationmaster.local.cluster.api.admission import GROUP
 from stationmaster.local.cluster.api.resources import Object
-from stationmaster.local.cluster.api.trainer_admission import GROUP
 
 JOBSET_GROUP: Final = "jobset.x-k8s.io"
 NAMESPACE: Final = "kubeflow-system"

@@ -1,7 +1,7 @@
 """The Web API dispatcher: token, rate limit, method, answer.
 
-`web.py` calls it for `POST|GET /api/<method>`. The methods themselves are in `chat_methods.py`,
-`file_methods.py` and `directory_methods.py`; they see an `Endpoint` and the call's arguments.
+`web.py` calls it for `POST|GET /api/<method>`. The methods themselves are in `methods.py`; they see
+an `Endpoint` and the call's arguments.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import re
 import secrets
 import time
 
-from stationmaster.local.slack.chat_methods import parse_ack, show_answer
+from stationmaster.local.slack.methods import parse_ack, show_answer
 from stationmaster.local.slack.records import (
     APP_ID,
     BOT_USER_ID,

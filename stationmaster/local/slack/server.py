@@ -20,10 +20,10 @@ from stationmaster.local.slack import limits, saved_workspace
 from stationmaster.local.slack.api import WebApi
 from stationmaster.local.slack.app_requests import AppRequests
 from stationmaster.local.slack.config import SlackAppConfig
-from stationmaster.local.slack.directory_methods import METHODS
 from stationmaster.local.slack.endpoint import Endpoint
 from stationmaster.local.slack.interactions import Interactions
 from stationmaster.local.slack.limits import RateLimiter
+from stationmaster.local.slack.methods import METHODS
 from stationmaster.local.slack.records import Json
 from stationmaster.local.slack.tickets import Triggers
 from stationmaster.local.slack.web import build_application

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stationmaster.local.slack.app_requests import AppRequests
-from stationmaster.local.slack.chat_methods import parse_ack
-from stationmaster.local.slack.directory_methods import show_view
 from stationmaster.local.slack.endpoint import Endpoint
+from stationmaster.local.slack.methods import parse_ack, show_view
 from stationmaster.local.slack.records import (
     APP_ID,
     TEAM_DOMAIN,

@@ -1,9 +1,9 @@
 """The HTTP and WebSocket surface: Web API, uploads, response hooks, the page and its own routes.
 
 `server.py` builds it. Routes parse and answer; what happens is in `api.py`,
-`chat_methods.py`, `file_methods.py` and `page_routes.py`. Another user of this machine reaches the
-same port, so nobody reads or types as a person of the workspace without the key of the page: the
-address of `LocalSlack.page_url` brings it, and it becomes a cookie of this port.
+`methods.py` and `page_routes.py`. Another user of this machine reaches the same port, so nobody
+reads or types as a person of the workspace without the key of the page: the address of
+`LocalSlack.page_url` brings it, and it becomes a cookie of this port.
 """
 
 from __future__ import annotations
@@ -28,10 +28,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from stationmaster.local.loopback import LoopbackGuard, Seen, own_page_too, refuse
 from stationmaster.local.slack.api import WebApi
 from stationmaster.local.slack.arguments import parse_arguments
-from stationmaster.local.slack.chat_methods import show_answer
 from stationmaster.local.slack.endpoint import Endpoint
-from stationmaster.local.slack.file_methods import IMAGE_TYPES, receive_upload
 from stationmaster.local.slack.interactions import Interactions
+from stationmaster.local.slack.methods import IMAGE_TYPES, receive_upload, show_answer
 from stationmaster.local.slack.page_routes import PageRoutes
 from stationmaster.local.slack.records import Json, SlackRefusal
 

@@ -12,7 +12,7 @@ from botocore.exceptions import ClientError
 
 from lambdas.registry import Schedule
 from stationmaster.local.aws import Deployment, LocalAws
-from stationmaster.local.aws.schedules import Ticker
+from stationmaster.local.aws.clock import Ticker
 from tests.support.aws_fixtures import Script, until
 
 

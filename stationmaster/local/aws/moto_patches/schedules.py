@@ -15,7 +15,7 @@ from moto.scheduler.exceptions import ValidationException
 from moto.scheduler.models import EventBridgeSchedulerBackend
 
 from stationmaster.local.aws import emulation
-from stationmaster.local.aws.schedules import parse_at
+from stationmaster.local.aws.clock import parse_at
 
 _create_schedule = EventBridgeSchedulerBackend.create_schedule
 _update_schedule = EventBridgeSchedulerBackend.update_schedule

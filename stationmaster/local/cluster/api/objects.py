@@ -18,7 +18,6 @@ from stationmaster.local.cluster.api import (
     errors,
     resources,
     schema,
-    trainer_admission,
     validation,
 )
 from stationmaster.local.cluster.api.deletion import (
@@ -244,8 +243,8 @@ class Objects:
                 new,
                 lambda name: self.find(resources.SERVICE_ACCOUNTS, namespace, name) is not None,
             )
-        if resource.key == trainer_admission.RUNTIMES:
-            trainer_admission.check_templates(new)
+        if resource.key == admission.RUNTIMES:
+            admission.check_templates(new)
         answers = self._webhook_answers.get(resource.key)
         if answers is None:
             return
@@ -255,10 +254,10 @@ class Objects:
         if resource.key == admission.RESOURCE_KEY:
             admission.check_job(new)
         else:
-            trainer_admission.admit(resource.key, new, find_runtime=self._find_runtime)
+            admission.admit(resource.key, new, find_runtime=self._find_runtime)
 
     def _find_runtime(self, namespace: str, name: str) -> Object | None:
-        return self.store.get(trainer_admission.RUNTIMES, namespace, name)
+        return self.store.get(admission.RUNTIMES, namespace, name)
 
     def _write(self, resource: Resource, current: Object, new: Object, *, dry_run: bool) -> Object:
         held = current["metadata"]

@@ -18,7 +18,7 @@ from stationmaster.local.cluster.api.conditions import condition_of, phase
 from stationmaster.local.cluster.api.metadata import clone, timestamp
 from stationmaster.local.cluster.api.objects import Objects
 from stationmaster.local.cluster.api.resources import Object, Resource
-from stationmaster.local.cluster.controllers import jobstatus, replicas
+from stationmaster.local.cluster.controllers import replicas
 from stationmaster.local.cluster.controllers.owners import OwnerController, owned
 from stationmaster.local.cluster.controllers.replicas import CONTAINER, MASTER, WORKER
 from stationmaster.local.cluster.events import EventRecorder
@@ -42,7 +42,7 @@ class PyTorchJobController(OwnerController):
         policy = obj["spec"].get("runPolicy") or {}
         status = clone(obj.get("status") or {})
         name = obj["metadata"]["name"]
-        jobstatus.set_condition(status, "Created", f"PyTorchJob {name} is created.")
+        replicas.set_condition(status, "Created", f"PyTorchJob {name} is created.")
         self._step(obj, policy, status, owned(self.objects, resources.PODS, obj))
         self.set_status(obj, status)
         return None
@@ -53,19 +53,19 @@ class PyTorchJobController(OwnerController):
             return
         if condition_of(status, "Suspended"):
             message = f"PyTorchJob {job['metadata']['name']} is resumed."
-            why = jobstatus.reason("Resumed")
-            jobstatus.set_condition(status, "Suspended", message, value="False", why=why)
+            why = replicas.reason("Resumed")
+            replicas.set_condition(status, "Suspended", message, value="False", why=why)
             status["startTime"] = timestamp()
             self.say(job, "Normal", why, message)
         if condition_of(status, "Succeeded") or condition_of(status, "Failed"):
             if condition_of(status, "Succeeded"):
-                jobstatus.finish_counts(status)
+                replicas.finish_counts(status)
             return
         failure = self._limit_reached(job, policy, status, pods)
         if failure is not None:
             status.setdefault("completionTime", timestamp())
-            self.say(job, "Normal", jobstatus.reason("Failed"), failure)
-            jobstatus.set_condition(status, "Failed", failure)
+            self.say(job, "Normal", replicas.reason("Failed"), failure)
+            replicas.set_condition(status, "Failed", failure)
             return
         specs = replicas.replica_specs(job)
         for role, spec in specs.items():
@@ -80,10 +80,10 @@ class PyTorchJobController(OwnerController):
         for replica in (status.get("replicaStatuses") or {}).values():
             replica.pop("active", None)
         message = f"PyTorchJob {job['metadata']['name']} is suspended."
-        why = jobstatus.reason("Suspended")
+        why = replicas.reason("Suspended")
         if condition_of(status, "Running"):
-            jobstatus.set_condition(status, "Running", message, value="False", why=why)
-        jobstatus.set_condition(status, "Suspended", message)
+            replicas.set_condition(status, "Running", message, value="False", why=why)
+        replicas.set_condition(status, "Suspended", message)
         self.say(job, "Normal", why, message)
 
     # Limits
@@ -133,7 +133,7 @@ class PyTorchJobController(OwnerController):
             if role == MASTER:
                 if running > 0:
                     message = f"PyTorchJob {metadata['name']} is running."
-                    jobstatus.set_condition(status, "Running", message)
+                    replicas.set_condition(status, "Running", message)
                 if succeeded >= wanted:
                     message = f"PyTorchJob {metadata['name']} is successfully completed."
                     self._succeed(job, status, message)
@@ -145,14 +145,14 @@ class PyTorchJobController(OwnerController):
                     self._succeed(job, status, f"PyTorchJob {where} successfully completed.")
                 elif running > 0:
                     message = f"PyTorchJob {where} is running."
-                    jobstatus.set_condition(status, "Running", message)
+                    replicas.set_condition(status, "Running", message)
             if failed > 0 and wanted > succeeded + running:
                 self._fail_or_restart(job, role, spec, status, failed)
 
     def _succeed(self, job: Object, status: Object, message: str) -> None:
-        self.say(job, "Normal", jobstatus.reason("Succeeded"), message)
+        self.say(job, "Normal", replicas.reason("Succeeded"), message)
         status.setdefault("completionTime", timestamp())
-        jobstatus.set_condition(status, "Succeeded", message)
+        replicas.set_condition(status, "Succeeded", message)
 
     def _fail_or_restart(
         self, job: Object, role: str, spec: Object, status: Object, failed: int
@@ -161,13 +161,13 @@ class PyTorchJobController(OwnerController):
         cause = f"because {failed} {role} replica(s) failed."
         if spec["restartPolicy"] != "Never":
             message = f"PyTorchJob {name} is restarting {cause}"
-            self.say(job, "Warning", jobstatus.reason("Restarting"), message)
-            jobstatus.set_condition(status, "Restarting", message)
+            self.say(job, "Warning", replicas.reason("Restarting"), message)
+            replicas.set_condition(status, "Restarting", message)
             return
         message = f"PyTorchJob {name} is failed {cause}"
-        self.say(job, "Normal", jobstatus.reason("Failed"), message)
+        self.say(job, "Normal", replicas.reason("Failed"), message)
         status.setdefault("completionTime", timestamp())
-        jobstatus.set_condition(status, "Failed", message)
+        replicas.set_condition(status, "Failed", message)
 
 
 class JobReplicas:
@@ -188,7 +188,7 @@ class JobReplicas:
                 continue
             self._look_at_exit(job, role, spec, status, pod)
             kept.append(pod)
-        status["replicaStatuses"][role] = jobstatus.count(kept)
+        status["replicaStatuses"][role] = replicas.count(kept)
         for index in range(spec["replicas"]):
             if index not in held:
                 self._controller.create_pod(job, replicas.pod(job, role, index))
@@ -208,8 +208,8 @@ class JobReplicas:
             # Said again at every look, as long as the pod is still going.
             self._controller.remove_pod(job, pod)
             message = f"job {name} is restarting because {role} replica(s) failed."
-            self._say(job, "Warning", jobstatus.reason("Restarting"), message)
-            jobstatus.set_condition(status, "Restarting", message)
+            self._say(job, "Warning", replicas.reason("Restarting"), message)
+            replicas.set_condition(status, "Restarting", message)
 
     def reconcile_services(self, job: Object, role: str, spec: Object) -> None:
         held = self._of_role(resources.SERVICES, job, role)

@@ -16,11 +16,11 @@ from typing import Any
 
 from stationmaster.local.cluster import infrastructure
 from stationmaster.local.cluster.api import resources
+from stationmaster.local.cluster.api.admission import NODE, RUNTIMES, STEP_LABEL, TRAIN_JOBS
 from stationmaster.local.cluster.api.conditions import condition_of, is_going, set_condition
 from stationmaster.local.cluster.api.errors import ApiError
 from stationmaster.local.cluster.api.metadata import clone
 from stationmaster.local.cluster.api.resources import Object
-from stationmaster.local.cluster.api.trainer_admission import NODE, RUNTIMES, STEP_LABEL, TRAIN_JOBS
 from stationmaster.local.cluster.controllers.jobs import job_end
 from stationmaster.local.cluster.controllers.owners import OwnerController, owned, owner_reference
 from stationmaster.local.cluster.labels import JOBSET_LABEL, JOBSET_NAME_LABEL

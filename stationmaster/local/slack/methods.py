@@ -1,26 +1,37 @@
-"""chat.* and conversations.*: what writes to a channel and reads it back.
+"""The methods of the Web API; `METHODS` is the whole of it that this endpoint has.
 
 The dispatcher calls these with the endpoint and the arguments of one call; they answer with what
 follows `"ok": true`, or raise `SlackRefusal`. An app writes without a token where it answers a
-command, and by a response URL: `show_answer`.
+command, and by a response URL: `show_answer`. Of files.* it has the three-step upload; `web.py`
+calls `receive_upload` for the address that the first step hands out.
+Source: https://docs.slack.dev/messaging/working-with-files
 """
 
 from __future__ import annotations
 
 import json
+import secrets
+import struct
 
+from stationmaster.local.slack import limits
+from stationmaster.local.slack.api import Method
 from stationmaster.local.slack.arguments import Arguments
 from stationmaster.local.slack.endpoint import Endpoint, checked_content
 from stationmaster.local.slack.records import (
     APP_ID,
     BOT_ID,
     BOT_USER_ID,
+    TEAM_ID,
+    TEAM_NAME,
     Channel,
     Json,
     Message,
+    SlackFile,
     SlackRefusal,
 )
 from stationmaster.local.slack.tickets import ResponseTarget
+from stationmaster.local.slack.views import OpenView, checked_view
+from stationmaster.local.slack.workspace import Change
 
 _DEFAULT_PAGE = 100
 _MAX_PAGE = 999
@@ -210,3 +221,176 @@ def _page(messages: list[Message], arguments: Arguments) -> Json:
         "has_more": end < len(found),
         "response_metadata": {"next_cursor": str(end) if end < len(found) else ""},
     }
+
+
+# Types that a browser may show in place; anything else is handed out as a download.
+IMAGE_TYPES = {
+    "png": "image/png",
+    "jpg": "image/jpeg",
+    "jpeg": "image/jpeg",
+    "gif": "image/gif",
+    "webp": "image/webp",
+}
+_TEXT_TYPES = {
+    "txt": "text/plain",
+    "log": "text/plain",
+    "csv": "text/csv",
+    "json": "application/json",
+}
+_PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+
+
+def get_upload_url(endpoint: Endpoint, arguments: Arguments) -> Json:
+    name = arguments.required("filename").replace("/", "_").replace("\\", "_")
+    size = arguments.number("length", 0)
+    if size <= 0:
+        raise SlackRefusal("invalid_arguments")
+    if size > limits.UPLOAD_BYTES:
+        raise SlackRefusal("file_upload_size_restricted")
+    extension = name.rpartition(".")[2].lower()
+    file = SlackFile(
+        id=f"F{secrets.token_hex(5).upper()}",
+        name=name,
+        title=name,
+        mimetype=(IMAGE_TYPES | _TEXT_TYPES).get(extension, "application/octet-stream"),
+        user=BOT_USER_ID,
+        created=int(endpoint.clock()),
+        alt_text=arguments.text("alt_txt"),
+        size=size,
+    )
+    endpoint.workspace.files[file.id] = file
+    return {"upload_url": f"{endpoint.base_url()}/upload/v1/{file.id}", "file_id": file.id}
+
+
+def receive_upload(endpoint: Endpoint, file_id: str, content: bytes) -> str:
+    """Keep the bytes of an announced file; return the text that Slack answers with.
+
+    Raises:
+        SlackRefusal: `file_not_found`, `length_mismatch`.
+    """
+    file = _file(endpoint, file_id)
+    if len(content) != file.size:
+        raise SlackRefusal("length_mismatch")
+    file.content = content
+    if content.startswith(_PNG_SIGNATURE) and len(content) >= 24:
+        # Width and height are the first two fields of the IHDR chunk (PNG specification, 11.2.1).
+        file.width, file.height = struct.unpack(">II", content[16:24])
+    return f"OK - {len(content)}"
+
+
+def complete_upload(endpoint: Endpoint, arguments: Arguments) -> Json:
+    files = [_announced(endpoint, entry) for entry in _entries(arguments)]
+    described = [file.to_json(base_url=endpoint.base_url()) for file in files]
+    reference = arguments.text("channel_id") or arguments.text("channels").partition(",")[0]
+    if not reference:
+        return {"files": described}
+    channel = postable_channel(endpoint, reference)
+    for file in files:
+        if channel.id not in file.channels:
+            file.channels.append(channel.id)
+    described = [file.to_json(base_url=endpoint.base_url()) for file in files]
+    text = arguments.text("initial_comment")
+    message = new_bot_message(endpoint, channel=channel.id, text=text, blocks=[])
+    message.thread_ts = arguments.text("thread_ts") or None
+    message.files = described
+    endpoint.workspace.post(message)
+    endpoint.notify("files.completeUploadExternal", message)
+    return {"files": described}
+
+
+def _entries(arguments: Arguments) -> list[Json]:
+    entries = arguments.json("files", error="invalid_arguments")
+    if not isinstance(entries, list) or not entries:
+        raise SlackRefusal("invalid_arguments")
+    return [entry for entry in entries if isinstance(entry, dict)]
+
+
+def _announced(endpoint: Endpoint, entry: Json) -> SlackFile:
+    file = _file(endpoint, str(entry.get("id", "")))
+    if file.content is None:
+        raise SlackRefusal("file_not_found")
+    if entry.get("title"):
+        file.title = str(entry["title"])
+    return file
+
+
+def _file(endpoint: Endpoint, file_id: str) -> SlackFile:
+    file = endpoint.workspace.files.get(file_id)
+    if file is None:
+        raise SlackRefusal("file_not_found")
+    return file
+
+
+def auth_test(endpoint: Endpoint, arguments: Arguments) -> Json:
+    del arguments
+    return {
+        "url": f"{endpoint.base_url()}/",
+        "team": TEAM_NAME,
+        "team_id": TEAM_ID,
+        "user": endpoint.workspace.users[BOT_USER_ID].name,
+        "user_id": BOT_USER_ID,
+        "bot_id": BOT_ID,
+        "app_id": APP_ID,
+        "is_enterprise_install": False,
+    }
+
+
+def open_connection(endpoint: Endpoint, arguments: Arguments) -> Json:
+    del arguments
+    return {"url": endpoint.sockets.new_address()}
+
+
+def list_usergroup_users(endpoint: Endpoint, arguments: Arguments) -> Json:
+    members = endpoint.workspace.groups.get(arguments.required("usergroup"))
+    if members is None:
+        raise SlackRefusal("no_such_subteam")
+    return {"users": members}
+
+
+def open_view(endpoint: Endpoint, arguments: Arguments) -> Json:
+    view = checked_view(arguments.json("view", error="invalid_arguments"))
+    user = endpoint.triggers.redeem(arguments.required("trigger_id"))
+    return {"view": show_view(endpoint, endpoint.views.put(view, user=user))}
+
+
+def update_view(endpoint: Endpoint, arguments: Arguments) -> Json:
+    view = checked_view(arguments.json("view", error="invalid_arguments"))
+    view_id = arguments.required("view_id")
+    replaced = endpoint.views.replace(view_id, view, seen=arguments.text("hash"))
+    return {"view": show_view(endpoint, replaced)}
+
+
+def publish_view(endpoint: Endpoint, arguments: Arguments) -> Json:
+    view = checked_view(arguments.json("view", error="invalid_arguments"))
+    user = arguments.required("user_id")
+    if user not in endpoint.workspace.users:
+        raise SlackRefusal("user_not_found")
+    described = endpoint.views.publish(view, user=user).to_json()
+    endpoint.workspace.announce(Change("home", described, audience=user))
+    return {"view": described}
+
+
+def show_view(endpoint: Endpoint, opened: OpenView) -> Json:
+    """Put an open modal on its user's page; return it as Slack describes it."""
+    described = opened.to_json()
+    endpoint.workspace.announce(Change("view", described, audience=opened.user))
+    return described
+
+
+METHODS: dict[str, Method] = {
+    "apps.connections.open": open_connection,
+    "auth.test": auth_test,
+    "chat.delete": delete,
+    "chat.postEphemeral": post_ephemeral,
+    "chat.postMessage": post_message,
+    "chat.update": update,
+    "conversations.history": history,
+    "conversations.open": open_conversation,
+    "conversations.replies": replies,
+    "files.completeUploadExternal": complete_upload,
+    "files.getUploadURLExternal": get_upload_url,
+    "usergroups.users.list": list_usergroup_users,
+    "views.open": open_view,
+    "views.publish": publish_view,
+    "views.update": update_view,
+}
