@@ -26,7 +26,7 @@ from stationmaster.domain.run.goodput import goodput
 from stationmaster.domain.run.view import RunView
 from stationmaster.domain.sizes import size_text
 from stationmaster.local.mode import LocalMode
-from stationmaster.local.slack import TRAINING_CHANNEL_ID
+from stationmaster.local.slack.records import TRAINING_CHANNEL_ID
 from stationmaster.local.stop_signals import StopSignals
 from stationmaster.services import Services
 from stationmaster.steps.parts.leftovers import find_left

@@ -29,7 +29,7 @@ from stationmaster.domain.commands.requests import ListClusters, Look, ShowClust
 from stationmaster.domain.errors import UserError
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.run.events import PhaseChanged, RunEvent, RunRequested, StopRequested
-from stationmaster.local.slack import ApiCall
+from stationmaster.local.slack.records import ApiCall
 
 # What an accepted command that starts, changes or ends something writes at once.
 _EFFECTS: Final = frozenset(

@@ -27,7 +27,6 @@ from stationmaster.domain.names import NAMESPACE
 from stationmaster.domain.run.events import RunEvent
 from stationmaster.domain.trackers import VARIABLES
 from stationmaster.local import faults
-from stationmaster.local.account_policies import committed_policies, give_roles
 from stationmaster.local.aws import (
     Deployment,
     DeploymentSpec,
@@ -41,11 +40,12 @@ from stationmaster.local.cluster_behind_eks import ClusterBehindEks
 from stationmaster.local.handler_log import HANDLER_LOG
 from stationmaster.local.interrupted import resume
 from stationmaster.local.private import write_private
-from stationmaster.local.product import product
+from stationmaster.local.product import committed_policies, give_roles, product
 from stationmaster.local.run_pane import RunPane
 from stationmaster.local.saved import NAME as SAVED
 from stationmaster.local.saved import Saved
-from stationmaster.local.slack import TRAINING_CHANNEL_ID, LocalSlack
+from stationmaster.local.slack.records import TRAINING_CHANNEL_ID
+from stationmaster.local.slack.server import LocalSlack
 from stationmaster.local.slack_app import app_config
 from stationmaster.local.state_directory import StateDirectory
 from stationmaster.local.stream_events import StreamEvents, TappedRuntime

@@ -17,7 +17,7 @@ from stationmaster.domain.commands.table import (
 )
 from stationmaster.domain.keys.key import Key
 from stationmaster.domain.keys.names import CLUSTER_KEYS, keys_of
-from stationmaster.local.slack import (
+from stationmaster.local.slack.config import (
     ArgumentHint,
     Choice,
     SampleCommand,

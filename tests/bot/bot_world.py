@@ -31,8 +31,8 @@ from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.attempts import attempt_id, first_assignment
 from stationmaster.domain.run.request import Placement
-from stationmaster.local.slack import LocalSlack
 from stationmaster.local.slack.blocks import check_blocks
+from stationmaster.local.slack.server import LocalSlack
 from stationmaster.local.slack_app import app_config
 from stationmaster.services import Services
 from stationmaster.settings import Settings

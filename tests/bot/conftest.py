@@ -35,7 +35,7 @@ from bot.notifier import Notifier
 from stationmaster.aws.table import table_definition
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.run.events import RunPhase
-from stationmaster.local.slack import LocalSlack
+from stationmaster.local.slack.server import LocalSlack
 from stationmaster.services import Services
 from stationmaster.settings import Settings
 from tests.support.artifacts_world import BUCKET

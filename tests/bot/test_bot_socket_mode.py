@@ -20,7 +20,7 @@ from websockets.sync.client import connect
 from bot.socket_mode import connected
 from stationmaster.cli.main import main
 from stationmaster.domain.errors import StationmasterError
-from stationmaster.local.slack import LocalSlack
+from stationmaster.local.slack.server import LocalSlack
 from stationmaster.services import Services
 from stationmaster.settings import Settings
 from tests.support.answering_server import answering_server

@@ -13,13 +13,13 @@ from bot.notifier import Notifier
 from bot.socket_mode import connected
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunPhase
-from stationmaster.local.slack import (
+from stationmaster.local.slack.records import (
     OPERATOR_ID,
     PRIVATE_CHANNEL_ID,
     TRAINING_CHANNEL_ID,
-    LocalSlack,
+    Message,
 )
-from stationmaster.local.slack.records import Message
+from stationmaster.local.slack.server import LocalSlack
 from stationmaster.services import Services
 
 HERE, DIRECT = TRAINING_CHANNEL_ID, f"D{OPERATOR_ID[1:]}"

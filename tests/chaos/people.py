@@ -9,7 +9,7 @@ from typing import Final
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunPhase
-from stationmaster.local.slack import OPERATOR_ID
+from stationmaster.local.slack.records import OPERATOR_ID
 from tests.chaos.ends import ended, expect_gone, expect_results, in_pass, moments_in
 from tests.chaos.moments import AT_THE_END, BEFORE_THE_END, Moment, reach
 from tests.chaos.points import Verdict

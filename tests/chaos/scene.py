@@ -16,7 +16,7 @@ from typing import Any, Final
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.job_kinds import JobKind
-from stationmaster.local.slack import TRAINING_CHANNEL_ID
+from stationmaster.local.slack.records import TRAINING_CHANNEL_ID
 from stationmaster.steps.parts.leftovers import find_left
 from tests.chaos.foreign import in_account, make_foreign
 from tests.chaos.owner import Owner

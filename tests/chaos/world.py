@@ -35,7 +35,7 @@ from stationmaster.domain.run.events import RunRequested, run_event_id
 from stationmaster.domain.run.request import TrainingRequest
 from stationmaster.local.aws.clock import SHORTEST_WAIT_S
 from stationmaster.local.mode import LocalMode, LocalOptions
-from stationmaster.local.slack import OPERATOR_ID, TEAM_ID, TRAINING_CHANNEL_ID
+from stationmaster.local.slack.records import OPERATOR_ID, TEAM_ID, TRAINING_CHANNEL_ID
 from stationmaster.services import Services
 from stationmaster.steps.reap import reap
 from tests.chaos.direct_calls import without_connection

@@ -22,7 +22,7 @@ from stationmaster.domain.cluster.spec import spec_for_any
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.attempts import first_assignment
 from stationmaster.local.aws import LocalAws
-from stationmaster.local.slack import TRAINING_CHANNEL_ID, ApiCall
+from stationmaster.local.slack.records import TRAINING_CHANNEL_ID, ApiCall
 from stationmaster.local.stop_signals import StopSignals
 from stationmaster.services import Services
 from stationmaster.settings import Settings

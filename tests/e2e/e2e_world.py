@@ -19,7 +19,7 @@ from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunEvent
 from stationmaster.local.faults import DEFAULT_LIMITS
 from stationmaster.local.mode import LocalMode, LocalOptions
-from stationmaster.local.slack import TRAINING_CHANNEL_ID
+from stationmaster.local.slack.records import TRAINING_CHANNEL_ID
 from stationmaster.services import Services
 from stationmaster.steps.parts.leftovers import find_left
 from tests.chaos.direct_calls import without_connection

@@ -12,7 +12,7 @@ import pytest
 from e2e_world import LAUNCH_FLAGS, torchruns, world
 from playwright.sync_api import expect, sync_playwright
 
-from stationmaster.local.slack import APPROVER_ID, OPERATOR_ID, TRAINING_CHANNEL_ID
+from stationmaster.local.slack.records import APPROVER_ID, OPERATOR_ID, TRAINING_CHANNEL_ID
 from tests.support.patience import PATIENCE_MS
 
 RULE = {"approvers": ["S000APPROVERS"], "approval": {"usd_per_hour": 1.7}}

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from stationmaster.cli.main import main
-from stationmaster.local.slack import LocalSlack
+from stationmaster.local.slack.server import LocalSlack
 from stationmaster.local.slack_app import app_config
 from tests.support.patience import PATIENCE_S
 

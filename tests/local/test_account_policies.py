@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from lambdas.registry import FUNCTIONS
-from stationmaster.local.account_policies import ROLES, committed_policies, give_roles
 from stationmaster.local.aws import Deployment, InProcessRuntime, LocalAws
 from stationmaster.local.aws.iam.policies import Check, PolicyError, decide
 from stationmaster.local.mode import REPOSITORY
+from stationmaster.local.product import ROLES, committed_policies, give_roles
 
 BUCKET = "arn:aws:s3:::results"
 OF_RUN = {"aws:PrincipalTag/kubernetes-service-account": "a-1"}

@@ -8,7 +8,7 @@ import pytest
 from stationmaster.local import saved as saved_rows
 from stationmaster.local.mode import LocalMode, LocalOptions
 from stationmaster.local.saved import NAME, Saved
-from stationmaster.local.slack import GENERAL_CHANNEL_ID
+from stationmaster.local.slack.records import GENERAL_CHANNEL_ID
 from stationmaster.services import Services
 
 

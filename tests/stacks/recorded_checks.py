@@ -13,9 +13,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from stationmaster.local.account_policies import ROLES
 from stationmaster.local.aws import Deployment
 from stationmaster.local.aws.iam.policies import Check
+from stationmaster.local.product import ROLES
 
 RECORDED = Path(__file__).with_suffix(".json")
 # The account that recorded checks are of, once their ids are alike.

@@ -15,13 +15,13 @@ import pytest
 from botocore import xform_name
 from recorded_checks import MADE, recorded
 
-from stationmaster.local.account_policies import committed_policies, give_roles
 from stationmaster.local.aws import InProcessRuntime, LocalAws
 from stationmaster.local.aws.iam.account import Account
 from stationmaster.local.aws.iam.needs import PREFIXES, checks_of
 from stationmaster.local.aws.iam.policies import Statement, decide
 from stationmaster.local.aws.wire import service_model
 from stationmaster.local.mode import ARTIFACTS_BUCKET, DEPLOYMENT, REPOSITORY
+from stationmaster.local.product import committed_policies, give_roles
 
 # What AWS does with a role by itself.
 BY_AWS = {

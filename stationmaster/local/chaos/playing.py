@@ -24,7 +24,7 @@ from stationmaster.local.chaos.invariants import Mark, Seen, broken, broken_at_e
 from stationmaster.local.chaos.runtime import DisturbedRuntime
 from stationmaster.local.faults import limits_with
 from stationmaster.local.mode import LocalMode, LocalOptions
-from stationmaster.local.slack import TRAINING_CHANNEL_ID
+from stationmaster.local.slack.records import TRAINING_CHANNEL_ID
 from stationmaster.services import Services
 from stationmaster.steps.parts.leftovers import find_left
 

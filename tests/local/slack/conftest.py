@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from slack_fixtures import local_slack
 
-from stationmaster.local.slack import LocalSlack
+from stationmaster.local.slack.server import LocalSlack
 
 
 @pytest.fixture(scope="module")

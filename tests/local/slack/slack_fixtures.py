@@ -16,16 +16,15 @@ from websockets.sync.client import ClientConnection, connect
 from werkzeug.serving import make_server
 from werkzeug.wrappers import Request, Response
 
-from stationmaster.local.slack import (
-    OPERATOR_ID,
-    TRAINING_CHANNEL_ID,
+from stationmaster.local.slack.config import (
     ArgumentHint,
     Choice,
-    LocalSlack,
     SampleCommand,
     SlackAppConfig,
     SlashCommand,
 )
+from stationmaster.local.slack.records import OPERATOR_ID, TRAINING_CHANNEL_ID
+from stationmaster.local.slack.server import LocalSlack
 from tests.support.patience import PATIENCE_S
 
 SIGNING_SECRET = "local-signing-secret"

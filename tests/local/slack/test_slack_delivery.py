@@ -34,9 +34,9 @@ from slack_sdk.webhook import WebhookClient
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from stationmaster.local.slack import OPERATOR_ID, LocalSlack
 from stationmaster.local.slack.limits import ACK_S
-from stationmaster.local.slack.records import BOT_USER_ID, GENERAL_CHANNEL_ID
+from stationmaster.local.slack.records import BOT_USER_ID, GENERAL_CHANNEL_ID, OPERATOR_ID
+from stationmaster.local.slack.server import LocalSlack
 from tests.support.patience import PATIENCE_S
 
 STOP = button("stop", "Stop", value="run-1", style="danger")

@@ -23,8 +23,9 @@ from slack_fixtures import (
 )
 from slack_sdk.errors import SlackApiError
 
-from stationmaster.local.slack import LocalSlack, SlackRefusal
 from stationmaster.local.slack.blocks import check_blocks
+from stationmaster.local.slack.records import SlackRefusal
+from stationmaster.local.slack.server import LocalSlack
 from stationmaster.local.slack.views import checked_view
 from tests.support.slack_models import NO_MODEL, refused_by_models
 

@@ -9,7 +9,7 @@ from slack_fixtures import HERE, say, web_client
 
 from bot.blocks.elements import Content, section
 from bot.outbox import Mark, Outbox
-from stationmaster.local.slack import LocalSlack
+from stationmaster.local.slack.server import LocalSlack
 
 RUN = "tiny-llama-0123abcd"
 

@@ -27,7 +27,8 @@ from slack_fixtures import (
 )
 from slack_sdk import WebClient
 
-from stationmaster.local.slack import OPERATOR_ID, LocalSlack
+from stationmaster.local.slack.records import OPERATOR_ID
+from stationmaster.local.slack.server import LocalSlack
 from tests.support.patience import PATIENCE_MS, PATIENCE_S
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")

@@ -12,7 +12,8 @@ from slack_fixtures import local_slack, page_cookies, page_socket, web_client
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from stationmaster.local.slack import OPERATOR_ID, TRAINING_CHANNEL_ID, LocalSlack
+from stationmaster.local.slack.records import OPERATOR_ID, TRAINING_CHANNEL_ID
+from stationmaster.local.slack.server import LocalSlack
 from tests.support.patience import PATIENCE_S
 
 

@@ -10,12 +10,8 @@ import pytest
 from slack_fixtures import HERE, PNG_1X1, local_slack, page_cookies, refused, say, web_client
 from slack_sdk import WebClient
 
-from stationmaster.local.slack import (
-    GENERAL_CHANNEL_ID,
-    OPERATOR_ID,
-    ApiCall,
-    LocalSlack,
-)
+from stationmaster.local.slack.records import GENERAL_CHANNEL_ID, OPERATOR_ID, ApiCall
+from stationmaster.local.slack.server import LocalSlack
 
 
 @pytest.fixture

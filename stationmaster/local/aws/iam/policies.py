@@ -172,7 +172,7 @@ def replaced(text: str, values: Mapping[str, str]) -> str:
         if match[1] not in values:
             raise PolicyError(
                 f"the policies name ${{{match[1]}}}, for which local mode has no value; add it to "
-                "stationmaster/local/account_policies.py"
+                "stationmaster/local/product.py"
             )
         return values[match[1]]
 
