@@ -20,7 +20,7 @@ from stationmaster.domain.errors import (
     SavingFailed,
     TransientError,
 )
-from stationmaster.domain.names import NAMESPACE, TAG_CLUSTER_ID, cluster_name
+from stationmaster.domain.names import NAMESPACE, cluster_name
 from stationmaster.domain.reactions.ending import SAVE_AGAIN_AFTER
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.attempts import attempt_id
@@ -204,9 +204,8 @@ def test_file_system_that_a_list_leaves_out_is_not_given_up(trained: Account):
     about = {"kind": ResourceKind.FILE_SYSTEM, "name": cluster_name(trained.cluster_id)}
     trained.happen_to_cluster(ResourceRequested, **about)
     trained.happen_to_cluster(ResourceCreated, resource_id=found.file_system_id, **about)
-    fsx = trained.aws.client("fsx")
-    arn = fsx.describe_file_systems(FileSystemIds=[found.file_system_id])["FileSystems"][0]
-    fsx.untag_resource(ResourceARN=arn["ResourceARN"], TagKeys=[TAG_CLUSTER_ID])
+    _, fsx = trained.aws.identities.account.sources
+    fsx.file_system(found.file_system_id)["Tags"] = []
 
     assert not saves(trained)
 

@@ -87,13 +87,6 @@ class FsxService(Associations):
             self.emulation.clock.after(DELETE_S, lambda: self._gone(file_system))
         return {"FileSystemId": params["FileSystemId"], "Lifecycle": "DELETING"}
 
-    def untag_resource(self, params: dict[str, Any]) -> dict[str, Any]:
-        described = self._by_arn(params["ResourceARN"])
-        described["Tags"] = [
-            tag for tag in described["Tags"] if tag["Key"] not in params["TagKeys"]
-        ]
-        return {}
-
     def iter_tagged_resources(self) -> Iterator[TaggedResource]:
         """Yield what the tagging API may show."""
         for described in self._everything():
@@ -212,12 +205,6 @@ class FsxService(Associations):
         """Return what the API shows of each file system and of each association."""
         file_systems = [held.described for held in list(self.file_systems.values())]
         return [*file_systems, *(held.described for held in list(self.associations.values()))]
-
-    def _by_arn(self, arn: str) -> dict[str, Any]:
-        for described in self._everything():
-            if described["ResourceARN"] == arn:
-                return described
-        raise ApiError("ResourceNotFound", f"Resource '{arn}' does not exist.")
 
     def _ec2(self) -> Any:
         return ec2_backends[self.emulation.account_id][self.emulation.region]
