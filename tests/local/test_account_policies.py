@@ -101,5 +101,5 @@ def test_policy_that_names_what_local_mode_does_not_know_is_refused(tmp_path: Pa
     trust = {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"Service": "lambda"}}
     role = {"trust": [trust], "managed": [], "statements": [statement]}
 
-    with pytest.raises(PolicyError, match=r"data/New\.Arn.*stationmaster/local/account_policies"):
+    with pytest.raises(PolicyError, match=r"data/New\.Arn.*stationmaster/local/product"):
         account(tmp_path, json.dumps({"workflow/Roles/reaper": role}))

@@ -101,11 +101,6 @@ def qualified_problems(text: str) -> list[str]:
     return found if _NAME_PART.match(name) else [*found, _NAME_PART_MESSAGE]
 
 
-def value_problems(text: str) -> list[str]:
-    """Check the value of a label."""
-    return _problems(text, 63, _VALUE, _VALUE_MESSAGE)
-
-
 def key_problems(text: str) -> list[str]:
     """Check a key of a ConfigMap or Secret."""
     return _problems(text, 253, _KEY, _KEY_MESSAGE)
@@ -116,7 +111,7 @@ def check_labels(labels: Mapping[str, Any] | None, path: str, problems: Problems
     for key, value in (labels or {}).items():
         for message in qualified_problems(key):
             problems.invalid(path, key, message)
-        for message in value_problems(str(value)):
+        for message in _problems(str(value), 63, _VALUE, _VALUE_MESSAGE):
             problems.invalid(path, value, message)
 
 
