@@ -170,20 +170,25 @@ def _nodes_fault(cluster: LiveCluster) -> str:
     spec, fitting = cluster.spec, cluster.training_nodes
     need = spec.least_nodes
     zones = Counter(node.zone for node in fitting)
-    grow = (
-        f"type aws eks update-nodegroup-config --cluster-name {spec.eks_name} --nodegroup-name "
-        f"GROUP --scaling-config desiredSize=N, or ask for fewer nodes"
-    )
+    grow = f"{_how_to_grow(cluster)}, or ask for fewer nodes"
     if len(fitting) >= need:
-        if spec.num_efa and max(zones.values()) < need:
+        if spec.num_efa and len(zones) > 1:
             return (
                 f"its {len(fitting)} free {spec.instance_type} nodes are in {len(zones)} zones "
-                f"({', '.join(sorted(zones))}), and EFA needs {need} in one; make nodes there"
+                f"({', '.join(sorted(zones))}), and EFA works in one; cordon those "
+                "of the others (kubectl cordon), or let more join in one"
             )
         return ""
     of_type = cluster.nodes_of_type
     if not of_type:
-        return f"it has no {spec.instance_type} nodes, {need} are needed; {grow}, or instance="
+        types = Counter(
+            node.instance_type or "node of unknown type" for node in cluster.kubernetes.nodes()
+        )
+        listed = ", ".join(f"{count} x {name}" for name, count in sorted(types.items()))
+        return (
+            f"it has no {spec.instance_type} nodes, {need} are needed, and it has "
+            f"{listed or 'no other'}; {grow}, or instance="
+        )
     asked = amounts_of(cluster.asked)
     others = (
         f": node {node.name} {why}"
@@ -193,6 +198,24 @@ def _nodes_fault(cluster: LiveCluster) -> str:
     return (
         f"{len(fitting)} of its {len(of_type)} {spec.instance_type} nodes have room for a training "
         f"pod, {need} are needed{next(others, '')}; {grow}"
+    )
+
+
+def _how_to_grow(cluster: LiveCluster) -> str:
+    """Say how more nodes of the type come, by the labels of those that are there."""
+    of_type, spec = cluster.nodes_of_type, cluster.spec
+    pool = next((node.karpenter_pool for node in of_type if node.karpenter_pool), "")
+    group = next((node.eks_group for node in of_type if node.eks_group), "")
+    if pool:
+        return (
+            f"NodePool {pool} of Karpenter makes nodes for pods that wait, and a guest waits for "
+            "none: keep so many there, with pods of a low priority that hold their place"
+        )
+    if of_type and not group:
+        return "let nodes of that type join"
+    return (
+        f"type aws eks update-nodegroup-config --cluster-name {spec.eks_name} --nodegroup-name "
+        f"{group or 'GROUP'} --scaling-config desiredSize=N"
     )
 
 

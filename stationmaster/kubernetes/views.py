@@ -48,6 +48,10 @@ class NodeView(Frozen):
     instance_type: str = ""
     zone: str = ""
     node_group: str = ""
+    eks_group: str = ""
+    """The managed node group that EKS made it for; "" for others."""
+    karpenter_pool: str = ""
+    """The NodePool for which Karpenter made it; "" for others."""
     instance_id: str = ""
     """The id of the EC2 instance; "" where the node does not say."""
     allocatable: dict[str, str] = {}
@@ -179,6 +183,8 @@ def parse_node(item: Json) -> NodeView:
         instance_type=labels.get(LABEL_INSTANCE_TYPE, ""),
         zone=labels.get(LABEL_ZONE, ""),
         node_group=labels.get(LABEL_NODE_GROUP, ""),
+        eks_group=labels.get("eks.amazonaws.com/nodegroup", ""),
+        karpenter_pool=labels.get("karpenter.sh/nodepool", ""),
         # aws:///us-west-2a/i-0123456789abcdef0
         instance_id=str(spec.get("providerID") or "").rpartition("/")[2],
         allocatable=status.get("allocatable") or {},

@@ -228,11 +228,22 @@ def test_pods_of_the_cluster_itself_do_not_count_as_others():
         ),
         (
             {"listed": [node("n-1", instance_type="c5.large")]},
-            ["it has no m5.2xlarge nodes, 2 are needed; type aws eks update-nodegroup-config"],
+            ["it has no m5.2xlarge nodes, 2 are needed, and it has 1 x c5.large; type aws eks"],
+        ),
+        (
+            {"listed": [node("n-1", eks_group="pool")]},
+            [
+                "1 of its 1 m5.2xlarge nodes have room for a training pod, 2 are needed; type aws",
+                "--nodegroup-name pool --scaling-config desiredSize=N, or ask for fewer nodes",
+            ],
+        ),
+        (
+            {"listed": [node("n-1", karpenter_pool="cpu")]},
+            ["2 are needed; NodePool cpu of Karpenter makes nodes for pods that wait"],
         ),
         (
             {"listed": [node("n-1")]},
-            ["1 of its 1 m5.2xlarge nodes have room for a training pod, 2 are needed; type aws"],
+            ["2 are needed; let nodes of that type join, or ask for fewer nodes"],
         ),
         (
             {"listed": [node("n-1"), node("n-2", ready=False)]},
@@ -360,9 +371,9 @@ def test_efa_nodes_must_be_in_one_zone_and_others_need_not():
     system = node("s-1", instance_type="m5.large")
     listed = [large(name, zone=zone) for name, zone in apart.items()]
 
-    assert "are in 2 zones (us-west-2a, us-west-2b), and EFA needs 2 in one" in (
-        look(Theirs(listed=[*listed, system]), LARGE).sentence
-    )
+    for others in ([system], [system, large("n-3", zone="us-west-2a")]):
+        sentence = look(Theirs(listed=[*listed, *others]), LARGE).sentence
+        assert "are in 2 zones (us-west-2a, us-west-2b), and EFA works in one; cordon" in sentence
     small = Theirs(listed=[node(name, zone=zone) for name, zone in apart.items()])
     assert look(small).verdict is Verdict.GOOD
     assert nodes.look(LiveCluster(small, "c-1", SMALL)).verdict is Verdict.GOOD

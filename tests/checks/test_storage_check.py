@@ -364,10 +364,12 @@ def test_file_system_that_others_may_use_is_never_failed():
 
     theirs = look(ended(slow, slow), existing_id="fs-1")
     unknown = look(ended(slow, slow), existing_id="fs-1", mbps_per_tib=200)
+    claim = look(ended(slow, slow), existing_id="pvc:ml/data", mbps_per_tib=250)
 
     assert (theirs.verdict, "others may use it now" in theirs.sentence) == (Verdict.GOOD, True)
     assert look(alone).verdict is Verdict.GOOD
-    assert unknown.figures.keys() == {"nodes", "write_mbps", "read_mbps"}
+    for each in (unknown, claim):
+        assert each.figures.keys() == {"nodes", "write_mbps", "read_mbps"}
 
 
 def test_nodes_write_little_of_the_file_system_and_at_most_ten_gib():
