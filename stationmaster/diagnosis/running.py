@@ -54,6 +54,8 @@ def network_finding(event: NetworkObserved, run: Run) -> RunningFinding | None:
     instance = CATALOGUE.get(run.placement.instance_type)
     if instance is None:
         return None
+    if run.request.job_options.efa is not None:  # as many as were asked for
+        instance = instance.model_copy(update={"num_efa": run.request.job_options.efa})
     pod = event.pod.removeprefix(f"{run.run_id}-")
     transport = Transport(
         kind=Kind.SOCKET if event.uses_sockets else Kind.EFA,
@@ -111,7 +113,9 @@ def _slow(run: Run) -> RunningFinding | None:
 
 def planned(run: Run) -> Plan | None:
     """Plan the run where it trains; None where that says nothing of real GPUs' speed."""
-    if run.emulated_speed is not None or run.request.program:
+    # Of fewer EFA interfaces than there are, the plan says nothing.
+    is_other = run.request.program or run.request.job_options.efa is not None
+    if run.emulated_speed is not None or is_other:
         return None
     # Training goes on with fewer nodes after a loss; how many is not known, so the fewest count.
     nodes = run.least_nodes if run.left_nodes else run.placement.nodes

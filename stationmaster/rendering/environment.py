@@ -52,6 +52,8 @@ def render_environment(spec: JobSpec) -> list[KubernetesObject]:
     if spec.options.nccl_debug is not None:
         values["NCCL_DEBUG"] = spec.options.nccl_debug
         values.pop("NCCL_DEBUG_SUBSYS", None)  # a level that was typed is of all subsystems
+    if spec.options.efa == 0:
+        values["NCCL_NET"] = "Socket"  # libfabric would offer its own provider for TCP
     values |= _gpu_values(spec) if spec.num_gpus else {}
     values |= framework_environment(spec.recipe, spec.instance)
     values |= _own_code_values(spec)

@@ -101,8 +101,9 @@ class JobSpec:
 
     @property
     def num_efa(self) -> int:
-        """EFA interfaces that each pod asks for: all of the instance, or none."""
-        return self.instance.num_efa if uses_efa(self.recipe, self.instance) else 0
+        """EFA interfaces that each pod asks for: all of the instance, none, or as many as typed."""
+        has = self.instance.num_efa if uses_efa(self.recipe, self.instance) else 0
+        return has if self.options.efa is None else min(self.options.efa, has)
 
     @property
     def processes_per_node(self) -> int:

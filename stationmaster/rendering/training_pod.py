@@ -12,6 +12,7 @@ from typing import Final
 from stationmaster.domain.catalogue.instances import InstanceType
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.names import LABEL_ATTEMPT, LABEL_CLUSTER_ID, TRAINING_NODE_GROUP
+from stationmaster.domain.planning.requirements import num_useful_efa
 from stationmaster.rendering.environment import (
     SCRATCH_MOUNT,
     literal,
@@ -227,7 +228,7 @@ def pod_resources(instance: InstanceType, *, num_gpus: int, num_efa: int) -> Kub
     There is no CPU limit: the pod has the node to itself, and throttling would only slow it down.
     """
     memory_gib = instance.memory_gib * _MEMORY_SHARE
-    if num_efa:
+    if num_efa or (num_gpus and num_useful_efa(instance)):
         memory_gib -= _HUGE_PAGES_GIB
     fixed = {"memory": f"{int(memory_gib)}Gi"}
     if num_gpus:

@@ -44,6 +44,10 @@ OF_THE_OWN_TRAINER = (
     ("tiny-llama epochs=2 steps=9", "epochs= and steps= both say .*; leave one of them out"),
     ("llama2-7b dataset=c4 epochs=1", "is read as a stream; use steps=, or dataset=packed:c4$"),
     ("llama2-7b dataset=hub:a/b epochs=1", "or dataset=packed:hub:a/b$"),
+    ("llama2-7b efa=5", "efa=5: a p4d.24xlarge has 4 EFA interfaces; use 1 to 4, or off$"),
+    ("resnet50 preset=smoke efa=off", "efa=off: training on m5.2xlarge uses no EFA interface"),
+    ("llama3.2-1b instance=g4dn.8xlarge precision=fp32 efa=1", "g4dn.8xlarge uses no EFA"),
+    ("llama2-7b efa=some", "efa=some is not accepted: expected on, off, or a whole number from 1"),
     ("tiny-llama save_best=loss", "and eval_every=0 makes none; add e.g. eval_every=100"),
     (f"{MEGATRON} epochs=1", 'has no key "epochs"'),
     # It is the recipe's own key: nobody can leave it out.
@@ -209,6 +213,7 @@ def test_keys_that_cannot_work_are_refused_with_what_can(text: str, said: str) -
             "resnet50 dataset=/fsx/imagenet file_system=fs-0123456789abcdef0 epochs=3",
             "epochs=3 of 1,281,167 images, as ImageNet has, are 3,754 steps; the trainer counts",
         ),
+        ("llama2-7b efa=off", "efa=off: NCCL talks over TCP between nodes, to measure; the plan's"),
         ("resnet50 preset=smoke epochs=2", "epochs=2 of 256 images are "),
         ("tiny-llama epochs=9", "nobody knows yet how many steps that are, so duration and cost"),
         ("llama3.1-8b nodes=1 precision=float8", "1.28 times as fast as bf16"),

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stationmaster.diagnosis.lint.linting import lint
 from stationmaster.domain.catalogue.entries import CATALOGUE as RECIPES
 from stationmaster.domain.catalogue.instances import CATALOGUE as INSTANCES
 from stationmaster.domain.catalogue.instances import get_instance
@@ -22,6 +23,7 @@ from stationmaster.domain.run.aggregate import new_run_id
 from stationmaster.domain.run.attempts import first_assignment
 from stationmaster.domain.run.request import Placement
 from stationmaster.rendering import JobSpec, job_spec
+from stationmaster.rendering.examples import to_yaml
 from stationmaster.rendering.pytorch_job import render_pytorch_job
 from stationmaster.rendering.rendezvous import render_etcd, render_rendezvous
 from tests.support.factories import make_request
@@ -257,6 +259,20 @@ def test_pod_without_useful_efa_asks_for_none_and_leaves_libfabric_alone(instanc
 
     assert "vpc.amazonaws.com/efa" not in container(job)["resources"]["requests"]
     assert not [name for name in environment(job) if name.startswith(("FI_", "NCCL_NET"))]
+
+
+@pytest.mark.parametrize(("asked", "net"), [(0, "Socket"), (1, "AWS Libfabric")])
+def test_pod_asks_for_the_interfaces_that_were_typed_and_nothing_complains(asked: int, net: str):
+    job = render(request={"job_options": JobOptions(efa=asked)})
+
+    resources = container(job)["resources"]
+    assert resources["limits"].get("vpc.amazonaws.com/efa", "0") == str(asked)
+    # The node's huge pages are set aside all the same.
+    assert resources["requests"]["memory"] == container(render())["resources"]["requests"]["memory"]
+    assert environment(job)["NCCL_NET"] == net
+    assert ("FI_PROVIDER" in environment(job)) == bool(asked)
+    found = {each.rule for each in lint([("job.yaml", to_yaml([job]))]).findings}
+    assert found <= ({"efa-partial"} if asked else set())
 
 
 def test_device_rdma_is_off_where_efa_has_no_gpudirect_only():

@@ -1,4 +1,4 @@
-"""`queue=`, `priority_class=`, `host_network=` and `nccl_debug=`: how a run's job is run.
+"""`queue=`, `priority_class=`, `host_network=`, `nccl_debug=` and `efa=`: how a run's job is run.
 
 Whether a cluster has the queue and the priority class is looked at by the first step that works
 there (`stationmaster/steps/parts/admission.py`).
@@ -10,11 +10,13 @@ import re
 from collections.abc import Iterable
 from typing import Final, Literal, get_args
 
-from stationmaster.domain.errors import BadCommand
+from stationmaster.domain.catalogue.instances import get_instance
+from stationmaster.domain.errors import BadCommand, BadParameter
 from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.keys import eks_cluster, kept_cluster, own_code
 from stationmaster.domain.keys.key import Family, Key, Part, Start, Typed
 from stationmaster.domain.planning.plan import Plan
+from stationmaster.domain.planning.requirements import num_useful_efa
 
 NcclLevel = Literal["WARN", "INFO"]
 NCCL_LEVELS: Final[tuple[NcclLevel, ...]] = get_args(NcclLevel)
@@ -49,6 +51,16 @@ _NCCL_DEBUG: Final = Key(
     is_resumed=True,
     typed=lambda options: options.job_options.nccl_debug,
 )
+_EFA: Final = Key(
+    name="efa",
+    help="how many EFA interfaces each training pod asks for, to measure what they bring: off for "
+    "none (NCCL talks over TCP), or a number; on, all of them, if not given",
+    meanings=("num_efa", "efa_interfaces", "fabric"),
+    choices=("on", "off"),
+    is_resumed=True,
+    typed=lambda options: _efa_typed(options.job_options),
+)
+_MOST_EFA: Final = 64
 
 # A label's value and the name of an object at once. Source: Kubernetes, "Object Names and IDs".
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
@@ -65,6 +77,8 @@ class JobOptions(Frozen):
     """Whether its pods use the network of their nodes."""
     nccl_debug: NcclLevel | None = None
     """How much NCCL writes; None for what suits the machine."""
+    efa: int | None = None
+    """The EFA interfaces that each pod asks for, 0 to use sockets; None for all that there are."""
 
 
 class Option(Part):
@@ -75,12 +89,13 @@ class Option(Part):
 
 
 def read(typed: Typed) -> Option:
-    """Read the four keys."""
+    """Read the five keys."""
     options = {
         "queue": _name(QUEUE, typed, "a queue of Kueue"),
         "priority_class": _name(PRIORITY_CLASS, typed, "a PriorityClass"),
         "host_network": _choice(_HOST_NETWORK, typed) == "true",
         "nccl_debug": _choice(_NCCL_DEBUG, typed) or None,
+        "efa": _efa(typed),
     }
     return Option(job_options=JobOptions.model_validate(options))
 
@@ -95,6 +110,41 @@ def _name(key: Key, typed: Typed, what: str) -> str:
             "lower case letters, digits, dots and hyphens, a letter or digit first and last"
         )
     return value
+
+
+def _efa(typed: Typed) -> int | None:
+    value = (typed.get(_EFA) or "on").lower()
+    if value in _EFA.choices:
+        return 0 if value == "off" else None
+    if not (value.isascii() and value.isdigit()) or not 1 <= int(value[:9]) <= _MOST_EFA:
+        raise BadCommand(
+            f"efa={value[:80]} is not accepted: expected on, off, or a whole number from 1 to "
+            f"{_MOST_EFA}"
+        )
+    return int(value[:9])
+
+
+def _efa_typed(options: JobOptions) -> str:
+    return {None: "", 0: "off"}.get(options.efa, str(options.efa))
+
+
+def _check_efa(start: Start, plan: Plan) -> Iterable[str]:
+    """Refuse interfaces that the machines have not got, and say what fewer mean."""
+    options = start.part(Option).job_options
+    if options.efa is None:
+        return
+    typed = f"efa={_efa_typed(options)}"
+    has = num_useful_efa(get_instance(plan.instance_type)) if start.resolved.needs_gpu else 0
+    if not has:
+        raise BadParameter(
+            f"{typed}: training on {plan.instance_type} uses no EFA interface; leave it out"
+        )
+    if options.efa > has:
+        raise BadParameter(
+            f"{typed}: a {plan.instance_type} has {has} EFA interfaces; use 1 to {has}, or off"
+        )
+    what = "NCCL talks over TCP between nodes" if not options.efa else f"of {has} interfaces"
+    yield f"{typed}: {what}, to measure; the plan's figures are of all {has} EFA interfaces"
 
 
 def _choice(key: Key, typed: Typed) -> str:
@@ -136,6 +186,7 @@ def refuse(start: Start) -> None:
 def note(start: Start, plan: Plan) -> Iterable[str]:
     """Say what the keys change, and what they cost."""
     options = start.part(Option).job_options
+    yield from _check_efa(start, plan)
     if options.queue:
         yield (
             f"queue={options.queue}: the job waits, suspended, until Kueue admits it; nobody "
@@ -155,7 +206,7 @@ def note(start: Start, plan: Plan) -> Iterable[str]:
 
 
 FAMILY: Final = Family(
-    keys=(QUEUE, PRIORITY_CLASS, _HOST_NETWORK, _NCCL_DEBUG),
+    keys=(QUEUE, PRIORITY_CLASS, _HOST_NETWORK, _NCCL_DEBUG, _EFA),
     read=read,
     refuse=refuse,
     note=note,

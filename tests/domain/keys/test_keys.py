@@ -43,12 +43,13 @@ WORDS = (
     "backup_every=never push_to=lab-a/tiny.Llama_1 restarts=0 name=books-v3 track=wandb:lab/llama",
     f"image={REGISTRY}/trainer:1.0 command=\"torchrun 'a b' '$(X)'\" dataset='two words'",
     "command=true directory=/w attempts=7 budget=12.50 processes_per_node=1",
+    "instance=p4d.24xlarge efa=off",
 )
 
 
 @pytest.mark.parametrize("words", WORDS)
 def test_every_key_is_written_as_it_was_typed(words: str) -> None:
-    recipe = "llama2-7b" if "preset" in words else "tiny-llama"
+    recipe = "llama2-7b" if "preset" in words or "efa" in words else "tiny-llama"
 
     start = start_of(f"{recipe} {words}", find_reservation=lambda _id: FOUND)
 

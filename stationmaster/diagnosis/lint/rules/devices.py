@@ -212,7 +212,8 @@ def _efa(manifest: Manifest, pod: Pod) -> Iterator[Found]:
             "about that part of what is paid for",
             fix=f"ask for {EFA}: {instance.num_efa}",
         )
-    if gpus and not asked and num_useful_efa(instance):
+    is_meant = any((each.value("NCCL_NET") or "").lower() == "socket" for each in pod.workers)
+    if gpus and not asked and num_useful_efa(instance) and not is_meant:
         yield found(
             "efa-partial",
             at,
