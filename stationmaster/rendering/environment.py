@@ -55,6 +55,8 @@ def render_environment(spec: JobSpec) -> list[KubernetesObject]:
     if spec.options.efa == 0:
         values["NCCL_NET"] = "Socket"  # libfabric would offer its own provider for TCP
     values |= _gpu_values(spec) if spec.num_gpus else {}
+    if spec.options.cpus is not None:  # PyTorch counts the cores of the node, not those of the pod
+        values["OMP_NUM_THREADS"] = str(max(1, spec.options.cpus // spec.processes_per_node))
     values |= framework_environment(spec.recipe, spec.instance)
     values |= _own_code_values(spec)
     return [

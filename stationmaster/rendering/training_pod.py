@@ -12,7 +12,7 @@ from typing import Final
 from stationmaster.domain.catalogue.instances import InstanceType
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.names import LABEL_ATTEMPT, LABEL_CLUSTER_ID, TRAINING_NODE_GROUP
-from stationmaster.domain.planning.requirements import num_useful_efa
+from stationmaster.domain.planning.requirements import num_useful_efa, spare_cpus
 from stationmaster.rendering.environment import (
     SCRATCH_MOUNT,
     literal,
@@ -48,7 +48,6 @@ SCRATCH_SIZE: Final = "20Gi"
 _HUGE_PAGES_GIB: Final = 10.1
 # Allocatable is about 0.92 of a large node's memory, 0.90 of a small one's, less DaemonSets.
 _MEMORY_SHARE: Final = 0.85
-_CPU_LEFT_TO_NODE: Final = 0.05
 
 
 def job_labels(spec: JobSpec) -> dict[str, str]:
@@ -102,7 +101,10 @@ def pod_template(
                     "ports": [port],
                     "env": _environment(spec, variables),
                     "resources": pod_resources(
-                        spec.instance, num_gpus=spec.num_gpus, num_efa=spec.num_efa
+                        spec.instance,
+                        num_gpus=spec.num_gpus,
+                        num_efa=spec.num_efa,
+                        cpus=spec.options.cpus,
                     ),
                     "securityContext": _security(spec),
                     "volumeMounts": [
@@ -221,11 +223,14 @@ def training_node_selector(spec: JobSpec) -> dict[str, str]:
     }
 
 
-def pod_resources(instance: InstanceType, *, num_gpus: int, num_efa: int) -> KubernetesObject:
+def pod_resources(
+    instance: InstanceType, *, num_gpus: int, num_efa: int, cpus: int | None = None
+) -> KubernetesObject:
     """Return what a training pod asks of its node, in whole CPUs and GiB.
 
     Requests stay below what the node can allocate; devices and memory are limited to their request.
-    There is no CPU limit: the pod has the node to itself, and throttling would only slow it down.
+    There is no CPU limit unless `cpus` is typed: the pod has the node to itself, and throttling
+    would only slow it down.
     """
     memory_gib = instance.memory_gib * _MEMORY_SHARE
     if num_efa or (num_gpus and num_useful_efa(instance)):
@@ -235,5 +240,6 @@ def pod_resources(instance: InstanceType, *, num_gpus: int, num_efa: int) -> Kub
         fixed["nvidia.com/gpu"] = str(num_gpus)
     if num_efa:
         fixed["vpc.amazonaws.com/efa"] = str(num_efa)
-    cpu = instance.vcpus - max(1, round(instance.vcpus * _CPU_LEFT_TO_NODE))
-    return {"requests": {"cpu": str(cpu), **fixed}, "limits": dict(fixed)}
+    if cpus is not None:
+        fixed["cpu"] = str(min(cpus, spare_cpus(instance.vcpus)))
+    return {"requests": {"cpu": str(spare_cpus(instance.vcpus)), **fixed}, "limits": dict(fixed)}

@@ -445,6 +445,16 @@ def test_processes_of_a_command_are_those_that_were_typed():
     assert render("llama2-7b", "p5.48xlarge", 2, request=one)["spec"]["nprocPerNode"] == "1"
 
 
+def test_trainer_has_the_processes_and_cpus_that_were_typed():
+    asked = {"processes_per_node": 2, "job_options": JobOptions(cpus=4)}
+    job = render("ddp-cpu", "m5.2xlarge", 2, request=asked)
+
+    assert job["spec"]["nprocPerNode"] == "2"
+    resources = container(job)["resources"]
+    assert (resources["requests"]["cpu"], resources["limits"]["cpu"]) == ("4", "4")
+    assert environment(job)["OMP_NUM_THREADS"] == "2"
+
+
 def test_variables_of_the_product_are_filled_in_where_a_command_names_them():
     words = "a.py --out=$STATIONMASTER_OUTPUT_DIR/x ${STATIONMASTER_RUN_ID} $STATIONMASTER_X"
 

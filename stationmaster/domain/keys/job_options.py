@@ -1,4 +1,4 @@
-"""`queue=`, `priority_class=`, `host_network=`, `nccl_debug=` and `efa=`: how a run's job is run.
+"""`queue=`, `priority_class=`, `host_network=`, `nccl_debug=`, `efa=`, `cpus=`: a run's job.
 
 Whether a cluster has the queue and the priority class is looked at by the first step that works
 there (`stationmaster/steps/parts/admission.py`).
@@ -16,7 +16,7 @@ from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.keys import eks_cluster, kept_cluster, own_code
 from stationmaster.domain.keys.key import Family, Key, Part, Start, Typed
 from stationmaster.domain.planning.plan import Plan
-from stationmaster.domain.planning.requirements import num_useful_efa
+from stationmaster.domain.planning.requirements import num_useful_efa, spare_cpus
 
 NcclLevel = Literal["WARN", "INFO"]
 NCCL_LEVELS: Final[tuple[NcclLevel, ...]] = get_args(NcclLevel)
@@ -61,6 +61,16 @@ _EFA: Final = Key(
     typed=lambda options: _efa_typed(options.job_options),
 )
 _MOST_EFA: Final = 64
+_CPUS: Final = Key(
+    name="cpus",
+    help="how many CPUs each training pod gets, on machines without GPUs; if not given, all that "
+    "the node can spare",
+    meanings=("num_cpus", "cpu", "cores"),
+    choices=("4",),
+    is_resumed=True,
+    typed=lambda options: str(options.job_options.cpus or ""),
+)
+_MOST_CPUS: Final = 192
 
 # A label's value and the name of an object at once. Source: Kubernetes, "Object Names and IDs".
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
@@ -79,6 +89,8 @@ class JobOptions(Frozen):
     """How much NCCL writes; None for what suits the machine."""
     efa: int | None = None
     """The EFA interfaces that each pod asks for, 0 to use sockets; None for all that there are."""
+    cpus: int | None = None
+    """The CPUs that each pod gets; None for all that its node can spare."""
 
 
 class Option(Part):
@@ -89,13 +101,14 @@ class Option(Part):
 
 
 def read(typed: Typed) -> Option:
-    """Read the five keys."""
+    """Read the six keys."""
     options = {
         "queue": _name(QUEUE, typed, "a queue of Kueue"),
         "priority_class": _name(PRIORITY_CLASS, typed, "a PriorityClass"),
         "host_network": _choice(_HOST_NETWORK, typed) == "true",
         "nccl_debug": _choice(_NCCL_DEBUG, typed) or None,
         "efa": _efa(typed),
+        "cpus": typed.whole(_CPUS, 1, _MOST_CPUS),
     }
     return Option(job_options=JobOptions.model_validate(options))
 
@@ -147,6 +160,26 @@ def _check_efa(start: Start, plan: Plan) -> Iterable[str]:
     yield f"{typed}: {what}, to measure; the plan's figures are of all {has} EFA interfaces"
 
 
+def _check_cpus(start: Start, plan: Plan) -> Iterable[str]:
+    """Refuse CPUs that the machines cannot spare, and say that the rest is idle."""
+    cpus = start.part(Option).job_options.cpus
+    if cpus is None:
+        return
+    instance = get_instance(plan.instance_type)
+    if start.resolved.needs_gpu:
+        raise BadParameter(
+            f"cpus={cpus} is for machines without GPUs, and {start.recipe.name} trains on GPUs, "
+            "with all CPUs of its nodes; leave it out"
+        )
+    most = spare_cpus(instance.vcpus)
+    if cpus > most:
+        raise BadParameter(
+            f"cpus={cpus}: a {instance.name} has {instance.vcpus} CPUs and can spare {most} for a "
+            f"training pod; use 1 to {most}, or a larger instance"
+        )
+    yield f"cpus={cpus}: each pod gets {cpus} of {instance.vcpus} CPUs; all are paid for"
+
+
 def _choice(key: Key, typed: Typed) -> str:
     """Read one of the key's choices, whatever its case; "" where nothing was typed."""
     value = typed.get(key) or ""
@@ -187,6 +220,7 @@ def note(start: Start, plan: Plan) -> Iterable[str]:
     """Say what the keys change, and what they cost."""
     options = start.part(Option).job_options
     yield from _check_efa(start, plan)
+    yield from _check_cpus(start, plan)
     if options.queue:
         yield (
             f"queue={options.queue}: the job waits, suspended, until Kueue admits it; nobody "
@@ -206,7 +240,7 @@ def note(start: Start, plan: Plan) -> Iterable[str]:
 
 
 FAMILY: Final = Family(
-    keys=(QUEUE, PRIORITY_CLASS, _HOST_NETWORK, _NCCL_DEBUG, _EFA),
+    keys=(QUEUE, PRIORITY_CLASS, _HOST_NETWORK, _NCCL_DEBUG, _EFA, _CPUS),
     read=read,
     refuse=refuse,
     note=note,

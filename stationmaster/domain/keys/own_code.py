@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterable
 from typing import Final
 
+from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.catalogue.recipes import FRAMEWORK_NAMES, PRESET
 from stationmaster.domain.datasets import PackedSource, read_dataset
 from stationmaster.domain.errors import BadCommand, BadParameter, NotPossibleNow
@@ -55,8 +56,8 @@ _VENV: Final = Key(
 _MOST: Final = 64
 _PROCESSES: Final = Key(
     name="processes_per_node",
-    help="how many processes the command of command= starts on each node, which PET_NPROC_PER_NODE "
-    f"and WORLD_SIZE tell it, from 1 to {_MOST}; one for each GPU if not given",
+    help="how many processes train on each node: of the recipe's trainer, from 1 to its GPUs, or "
+    f"to {_MOST} on CPUs; of command=, which PET_NPROC_PER_NODE and WORLD_SIZE tell it",
     meanings=("nproc_per_node", "num_processes", "ppn"),
     choices=("1", "8"),
     is_resumed=True,
@@ -108,7 +109,7 @@ class Option(Part):
     """The virtual environment that it runs in; "" for none that was typed."""
 
     processes_per_node: int = 0
-    """The training processes that it starts on each node; 0 for one for each GPU."""
+    """The training processes on each node; 0 for the recipe's number, or one for each GPU."""
 
     @property
     def working_directory(self) -> str:
@@ -203,8 +204,6 @@ def _directory(key: Key, typed: Typed) -> str:
 
 
 def _processes(typed: Typed) -> int:
-    if typed.get(_PROCESSES) is not None and typed.get(_COMMAND) is None:
-        raise BadParameter(f"{_PROCESSES.name}= has no effect without command=; leave it out")
     return typed.whole(_PROCESSES, 1, _MOST) or 0
 
 
@@ -253,7 +252,13 @@ def _refuse_idle_keys(typed: Typed) -> None:
 
 
 def refuse(start: Start) -> None:
-    """Refuse to wait for etcd with a program that an image of people's own need not have."""
+    """Refuse processes that a framework counts itself, and etcd with an image of people's own."""
+    own, recipe = start.part(Option), start.recipe
+    if own.processes_per_node and not own.program and not recipe.uses_own_trainer:
+        raise BadParameter(
+            f"{_PROCESSES.name}= has no effect with {recipe.name}: "
+            f"{FRAMEWORK_NAMES[recipe.framework]} starts a process for each GPU; leave it out"
+        )
     if start.part(Option).image and start.resolved.training.rendezvous == "etcd":
         raise BadParameter(
             "rendezvous=etcd waits for etcd with a program of the deployment's own image, which "
@@ -297,6 +302,12 @@ def note(start: Start, plan: Plan) -> Iterable[str]:
             f"nodes={plan.node_words}: it gets all of {plan.nodes} nodes that are free, "
             f"{plan.min_nodes} at least, and may lose some; what it trains on another number of "
             "them, and that it goes on, is the command's own business"
+        )
+    per_node, gpus = own.processes_per_node, get_instance(plan.instance_type).num_gpus
+    if not own.program and start.resolved.needs_gpu and 0 < per_node < gpus:
+        yield (
+            f"processes_per_node={per_node}: {per_node} of {gpus} GPUs of each node train, and all "
+            "are paid for"
         )
     if own.image:
         yield f"every training pod runs {own.image}"

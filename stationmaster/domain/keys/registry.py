@@ -79,6 +79,13 @@ class Options(
 ):
     """What a person said of a run besides its recipe and the recipe's own keys."""
 
+    def fit(self, recipe: Recipe) -> Recipe:
+        """Return the recipe with this file system, and with as many processes on each node."""
+        recipe = super().fit(recipe)
+        if not self.processes_per_node or self.program:
+            return recipe
+        return recipe.model_copy(update={"nproc_per_node": self.processes_per_node})
+
 
 def read_options(
     typed: Typed, recipe: Recipe, *, families: tuple[Family, ...] = FAMILIES

@@ -58,6 +58,11 @@ def check_machines(layout: Layout, *, cluster: str | None) -> None:
         if cluster is not None:
             named, remedy = f"cluster {cluster}: {instance.name}", "leave on= out"
         raise BadParameter(f"{named} {reason}; {remedy}")
+    if recipe.needs_gpu and recipe.nproc_per_node > instance.num_gpus:
+        raise BadParameter(
+            f"processes_per_node={recipe.nproc_per_node}: each process has a GPU of its own, and "
+            f"a {instance.name} has {instance.num_gpus}; use 1 to {instance.num_gpus}"
+        )
     for check in (_check_split, check_experts):
         if (reason := check(layout)) is not None:
             raise BadParameter(reason)

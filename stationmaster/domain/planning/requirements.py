@@ -35,6 +35,9 @@ _HUB_DATASET: Final = re.compile(r"hub:[\w.-]+/[\w.-]+(/[\w.+-]+)*")
 _EFA_WITHOUT_BENEFIT: Final = ("p3dn.", "g4dn.")
 
 
+_CPU_LEFT_TO_NODE: Final = 0.05
+
+
 def uses_efa(recipe: Recipe, instance: InstanceType) -> bool:
     """Say whether the job asks for the instance's EFA interfaces."""
     return recipe.needs_gpu and num_useful_efa(instance) > 0
@@ -43,6 +46,11 @@ def uses_efa(recipe: Recipe, instance: InstanceType) -> bool:
 def num_useful_efa(instance: InstanceType) -> int:
     """EFA interfaces of an instance that help training; 0 where they bring nothing."""
     return 0 if instance.name.startswith(_EFA_WITHOUT_BENEFIT) else instance.num_efa
+
+
+def spare_cpus(vcpus: int) -> int:
+    """Return the CPUs that a training pod may ask of a node with so many: the node keeps some."""
+    return vcpus - max(1, round(vcpus * _CPU_LEFT_TO_NODE))
 
 
 def repositories_of(recipe: Recipe) -> tuple[str, ...]:

@@ -44,6 +44,7 @@ WORDS = (
     f"image={REGISTRY}/trainer:1.0 command=\"torchrun 'a b' '$(X)'\" dataset='two words'",
     "command=true directory=/w attempts=7 budget=12.50 processes_per_node=1",
     "instance=p4d.24xlarge efa=off",
+    "processes_per_node=2 cpus=4",
 )
 
 
@@ -141,7 +142,6 @@ DURATION = "expected a duration from 10m to 7d"
             (f"budget={usd}", "expected dollars from", "plan ")
             for usd in ("0", "-5", "x", "1e9", "1k")
         ),
-        ("processes_per_node=1", "has no effect without command=", "plan "),
         ("attempts=0", "expected a whole number from 1 to 20", "plan "),
         ("attempts=2 restarts=1", "are not accepted together", "plan attempts=2"),
         *(
