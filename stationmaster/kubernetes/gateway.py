@@ -28,6 +28,8 @@ from stationmaster.kubernetes.views import (
     PodView,
     VolumeView,
     WarningView,
+    is_observed,
+    is_rolled_out,
     parse_batch_job,
     parse_claim,
     parse_job,
@@ -37,6 +39,7 @@ from stationmaster.kubernetes.views import (
     parse_volume,
     parse_warning,
     parse_workload_message,
+    selects,
 )
 from stationmaster.rendering.job_backends import backend_of
 from stationmaster.rendering.metadata import LABEL_HEALTH, TO_REPLACE
@@ -122,12 +125,12 @@ class KubernetesGateway:
     ) -> bool:
         """Say whether replicas of the newest revision are available: all, or at least so many."""
         item = self._get("apps/v1", "Deployment", namespace=namespace, name=name)
-        return item is not None and _is_rolled_out(item, at_least)
+        return item is not None and is_rolled_out(item, at_least)
 
     def daemon_set_ready(self, name: str, *, nodes: int, namespace: str | None = None) -> bool:
         """Say whether its pod is ready on `nodes` nodes or more, and wherever it is meant for."""
         item = self._get("apps/v1", "DaemonSet", namespace=namespace, name=name)
-        if item is None or not _is_observed(item):
+        if item is None or not is_observed(item):
             return False
         wanted = max(nodes, item["status"].get("desiredNumberScheduled", 0))
         return bool(item["status"].get("numberReady", 0) >= wanted)
@@ -156,6 +159,14 @@ class KubernetesGateway:
     def volume(self, name: str) -> VolumeView | None:
         item = self._get("v1", "PersistentVolume", name=name)
         return None if item is None else parse_volume(item)
+
+    def queue_takes(self, api_version: str, queue: str) -> bool | None:
+        """Say whether a ClusterQueue of Kueue takes jobs of the namespace; None without one."""
+        item = self._get(api_version, "ClusterQueue", name=queue)
+        if item is None:
+            return None
+        namespace = self._get("v1", "Namespace", name=self.namespace) or {"metadata": {}}
+        return selects(item["spec"].get("namespaceSelector"), namespace["metadata"])
 
     def job(self, name: str) -> JobView | None:
         item = self._get(self.backend.API_VERSION, self.backend.KIND, name=name)
@@ -197,7 +208,7 @@ class KubernetesGateway:
                 namespace=item["metadata"]["namespace"],
                 name=item["metadata"]["name"],
                 image=container["image"],
-                is_ready=_is_rolled_out(item),
+                is_ready=is_rolled_out(item),
             )
             for item in self._pages(path_of("apps/v1", "Deployment"), {}, what=what)
             for container in item["spec"]["template"]["spec"].get("containers") or []
@@ -371,23 +382,6 @@ def _last_line(text: str) -> str:
 
 def _selector(pairs: Mapping[str, str]) -> str:
     return ",".join(f"{key}={value}" for key, value in pairs.items())
-
-
-def _is_rolled_out(item: Mapping[str, Any], at_least: int | None = None) -> bool:
-    """Say whether replicas of a Deployment's newest revision are available."""
-    if not _is_observed(item):
-        return False
-    wanted, status = item["spec"].get("replicas", 1), item["status"]
-    if at_least is not None:
-        wanted = min(wanted, at_least)
-    counts = (status.get("updatedReplicas", 0), status.get("availableReplicas", 0))
-    return all(count >= wanted for count in counts)
-
-
-def _is_observed(item: Mapping[str, Any]) -> bool:
-    """Say whether the status is about the present spec."""
-    generation = item["metadata"].get("generation", 0)
-    return bool((item.get("status") or {}).get("observedGeneration", 0) >= generation)
 
 
 def _last_seen(event: Mapping[str, Any]) -> str:

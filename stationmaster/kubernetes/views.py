@@ -356,3 +356,44 @@ def _holding(status: Json) -> dict[str, Json]:
     """Return the conditions that are true, by their types."""
     conditions = status.get("conditions") or []
     return {each["type"]: each for each in conditions if each.get("status") == "True"}
+
+
+def is_rolled_out(item: Json, at_least: int | None = None) -> bool:
+    """Say whether replicas of a Deployment's newest revision are available."""
+    if not is_observed(item):
+        return False
+    wanted, status = item["spec"].get("replicas", 1), item["status"]
+    if at_least is not None:
+        wanted = min(wanted, at_least)
+    counts = (status.get("updatedReplicas", 0), status.get("availableReplicas", 0))
+    return all(count >= wanted for count in counts)
+
+
+def is_observed(item: Json) -> bool:
+    """Say whether the status is about the present spec."""
+    generation = item["metadata"].get("generation", 0)
+    return bool((item.get("status") or {}).get("observedGeneration", 0) >= generation)
+
+
+def selects(selector: Json | None, metadata: Json) -> bool:
+    """Say whether a selector takes an object: none takes nothing, an empty one everything."""
+    if selector is None:
+        return False
+    labels = metadata.get("labels") or {}
+    wanted = selector.get("matchLabels") or {}
+    return all(labels.get(key) == value for key, value in wanted.items()) and all(
+        _holds(each, labels) for each in selector.get("matchExpressions") or []
+    )
+
+
+def _holds(expression: Json, labels: Json) -> bool:
+    value, values = labels.get(expression["key"]), expression.get("values") or []
+    match expression["operator"]:
+        case "In":
+            return value in values
+        case "NotIn":
+            return value not in values
+        case "Exists":
+            return value is not None
+        case _:
+            return value is None

@@ -402,7 +402,11 @@ def test_job_for_a_queue_waits_for_kueue_and_starts_when_it_is_admitted(
     world.gateway.apply(kueue_crds())
     eventually(lambda: world.gateway.crd_established("workloads.kueue.x-k8s.io"))
     refused.append(refusal(submit_job, world))
-    world.gateway.apply([of_kueue("ClusterQueue", "night", spec={})])
+    of_team = {"matchLabels": {"kubernetes.io/metadata.name": "hyperpod-ns-team"}}
+    ours = {"matchLabels": {"app.kubernetes.io/managed-by": "stationmaster"}}
+    world.gateway.apply([of_kueue("ClusterQueue", "night", spec={"namespaceSelector": of_team})])
+    refused.append(refusal(submit_job, world))
+    world.gateway.apply([of_kueue("ClusterQueue", "night", spec={"namespaceSelector": ours})])
     for _ in range(2):
         submit_job(world, RUN_ID)
     job = world.gateway.job(RUN_ID)
@@ -427,6 +431,8 @@ def test_job_for_a_queue_waits_for_kueue_and_starts_when_it_is_admitted(
         "queue=night: the cluster has no Kueue that serves v1beta2 or v1beta1 of kueue.x-k8s.io",
         "queue=night: namespace stationmaster has no LocalQueue and the cluster no ClusterQueue "
         "of that name",
+        "queue=night: its namespaceSelector does not take namespace stationmaster, in which the "
+        "run is",
     ]
     assert (job.suspended, unknown) == (True, {"ready": False})
     assert world.gateway.exists("kueue.x-k8s.io/v1beta2", "LocalQueue", name="night")

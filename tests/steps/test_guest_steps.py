@@ -26,6 +26,7 @@ from stationmaster.kubernetes.rights import (
     priority_rights,
     queue_rights,
 )
+from stationmaster.kubernetes.views import selects
 from stationmaster.rendering import pytorch_job
 from stationmaster.steps.parts import next_attempt, node_replacements
 from stationmaster.steps.parts.admission import refuse_missing
@@ -211,3 +212,31 @@ def test_next_attempt_reports_a_bad_node_of_hyperpod_and_leaves_those_of_others(
     taken_out = next_attempt._take_out_bad_node(services, run)
 
     assert ([taken_out] if taken_out else [], reported) == (reports, reports)
+
+
+@pytest.mark.parametrize(
+    ("selector", "takes"),
+    [
+        (None, False),
+        ({}, True),
+        ({"matchLabels": {"team": "a"}}, True),
+        ({"matchLabels": {"team": "b"}}, False),
+        *(
+            ({"matchExpressions": [{"key": key, "operator": operator, "values": ["a"]}]}, takes)
+            for key, operator, takes in (
+                ("team", "In", True),
+                ("other", "In", False),
+                ("team", "NotIn", False),
+                ("other", "NotIn", True),
+                ("team", "Exists", True),
+                ("other", "Exists", False),
+                ("team", "DoesNotExist", False),
+                ("other", "DoesNotExist", True),
+            )
+        ),
+    ],
+)
+def test_selector_of_a_queue_takes_namespaces_as_kubernetes_has_it(
+    selector: dict[str, Any] | None, takes: bool
+) -> None:
+    assert selects(selector, {"labels": {"team": "a"}}) is takes

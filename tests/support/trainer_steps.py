@@ -97,7 +97,7 @@ def ready_for_queue(account: Account) -> None:
     gateway = account.services.kubernetes(account.cluster_id)
     gateway.apply(kueue_crds())
     until(lambda: gateway.crd_established("clusterqueues.kueue.x-k8s.io"))
-    gateway.apply([of_kueue("ClusterQueue", QUEUE, spec={})])
+    gateway.apply([of_kueue("ClusterQueue", QUEUE, spec={"namespaceSelector": {}})])
 
 
 def queued(account: Account) -> None:

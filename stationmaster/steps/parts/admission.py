@@ -17,6 +17,7 @@ from stationmaster.domain.run.aggregate import Run
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.kubernetes.rights import GRANT, priority_rights, queue_rights
 from stationmaster.rendering.job_spec import KubernetesObject
+from stationmaster.rendering.metadata import LABEL_MANAGED_BY
 
 _GROUP: Final = "kueue.x-k8s.io"
 # Newest first; 0.19 serves both. Source: Kueue, API reference.
@@ -63,7 +64,8 @@ def render_queue(gateway: KubernetesGateway, options: JobOptions) -> list[Kubern
     The namespace of a run in an existing cluster is made for it, so nobody can have put one there.
 
     Raises:
-        JobNotStarted: the cluster has no Kueue, or no queue of the name.
+        JobNotStarted: the cluster has no Kueue, no queue of the name, or one for other namespaces,
+            in which Kueue would never admit the job.
     """
     queue = options.queue
     if not queue:
@@ -71,7 +73,14 @@ def render_queue(gateway: KubernetesGateway, options: JobOptions) -> list[Kubern
     version = _version(gateway, queue)
     if gateway.exists(version, "LocalQueue", name=queue):
         return []
-    if not gateway.exists(version, "ClusterQueue", name=queue):
+    takes = gateway.queue_takes(version, queue)
+    if takes is False:
+        raise JobNotStarted(
+            f"queue={queue}: its namespaceSelector does not take namespace {gateway.namespace}, in "
+            "which the run is; name a ClusterQueue that does, or have its owner take namespaces "
+            f"with the label {LABEL_MANAGED_BY}=stationmaster"
+        )
+    if takes is None:
         raise JobNotStarted(
             f"queue={queue}: namespace {gateway.namespace} has no LocalQueue and the cluster no "
             "ClusterQueue of that name; see kubectl get localqueues,clusterqueues --all-namespaces"
