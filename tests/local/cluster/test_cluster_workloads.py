@@ -11,6 +11,8 @@ from stationmaster.local.cluster.api import resources
 from stationmaster.local.cluster.api.errors import ApiError
 from stationmaster.local.cluster.api.objects import Objects
 from stationmaster.local.cluster.controllers.jobs import JobController
+from stationmaster.local.cluster.controllers.owners import pod_from
+from stationmaster.local.cluster.controllers.workloads import DeploymentController
 from stationmaster.local.cluster.events import EventRecorder
 from stationmaster.local.cluster_behind_eks import ClusterBehindEks
 from tests.support.cluster_fixtures import (
@@ -201,6 +203,33 @@ def test_pods_that_fill_their_nodes_are_replaced(empty_cluster: Cluster) -> None
 
     eventually(is_replaced, "two pods of the new template alone")
     own.apps.delete_namespaced_deployment("pair", "default")
+
+
+def test_no_new_pod_comes_before_the_last_old_one_is_gone() -> None:
+    objects = Objects()
+    objects.create(resources.NAMESPACES, {"metadata": {"name": "default"}})
+    controller = DeploymentController(objects, EventRecorder(objects, "deployment-controller"))
+    container = {"name": "main", "image": "trial:1"}
+    template = {"metadata": {"labels": {"app": "pair"}}, "spec": {"containers": [container]}}
+    body = {"metadata": {"name": "pair"}, "spec": {"selector": PAIR, "template": template}}
+    objects.create(resources.DEPLOYMENTS, body, namespace="default")
+
+    def sizes() -> list[int]:
+        controller.reconcile(("default", "pair"))
+        return [each["spec"]["replicas"] for each in objects.list(resources.REPLICA_SETS)]
+
+    assert sizes() == [1]
+    (old,) = objects.list(resources.REPLICA_SETS)
+    pod = pod_from(template, old, labels={})
+    pod["metadata"]["name"] = "old"
+    uid = objects.create(resources.PODS, pod, namespace="default")["metadata"]["uid"]
+    changed = {"annotations": {"revision": "2"}, "labels": {"app": "pair"}}
+    change = lambda stored: stored["spec"]["template"].update(metadata=changed)  # noqa: E731
+    objects.modify(resources.DEPLOYMENTS, "default", "pair", change)
+
+    assert [sizes(), sizes()] == [[0], [0]]
+    objects.remove_now(resources.PODS, "default", "old", uid)
+    assert sorted(sizes()) == [0, 1]
 
 
 def test_status_that_another_wrote_since_it_was_looked_at_is_not_overwritten() -> None:
