@@ -1,7 +1,9 @@
 """Runs that go wrong: each ends in a clear card, an empty account and no pod left behind."""
 
 import os
+import shutil
 import signal
+from pathlib import Path
 
 import pytest
 from e2e_world import processes, torchruns, world
@@ -43,3 +45,49 @@ def test_run_when_a_training_process_is_killed_resumes_from_the_checkpoint(runni
     assert f"restart 1: resumed from step {run.resumed_from_step}" in thread
     assert "was killed by SIGKILL\n> *a process was killed (SIGKILL)" in thread
     assert running.left(run_id) == []
+
+
+@pytest.mark.skipif(
+    shutil.which("etcd") is None or not Path("/proc/self/environ").exists(),
+    reason="needs etcd (apt-get install etcd-server) and Linux",
+)
+def test_first_worker_that_dies_finds_the_other_agent_waiting_at_a_real_etcd(running, tmp_path):
+    pytest.importorskip("etcd", reason="python-etcd is not installed")
+    run_id = running.start(
+        "/train tiny-llama nodes=2 rendezvous=etcd steps=30 checkpoint_every=5 seed=1"
+    )
+    running.wait_for("checkpoint.saved")
+    servers, workers = programs("etcd --enable-v2", str(tmp_path)), agents(run_id)
+    assert (len(servers), sorted(workers)) == (1, [f"{run_id}-worker-0", f"{run_id}-worker-1"])
+
+    os.kill(workers[f"{run_id}-worker-0"], signal.SIGKILL)
+    running.wait_for("training.resumed")
+    after = agents(run_id)
+    run = running.wait_for_receipt(run_id)
+
+    # With c10d the first worker hosts the rendezvous, and every agent starts again with it.
+    assert after[f"{run_id}-worker-1"] == workers[f"{run_id}-worker-1"]
+    assert after[f"{run_id}-worker-0"] != workers[f"{run_id}-worker-0"]
+    assert (run.phase.value, run.progress.step, run.attempt_number) == ("succeeded", 30, 1)
+    assert run.resumed_from_step >= 5
+    assert running.left(run_id) == []
+    assert not programs("etcd --enable-v2", str(tmp_path))
+
+
+def programs(name, where):
+    """Processes that run a program with `where` among its words, without what supervises them."""
+    return [
+        pid
+        for pid, (_, command) in processes().items()
+        if name in command and where in command and "supervisor.py" not in command
+    ]
+
+
+def agents(run_id):
+    """The torchrun of each of the run's pods, by the pod's name."""
+    found = {}
+    for pid in programs("torchrun", run_id):
+        variables = Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
+        name = next(each for each in variables if each.startswith("HOSTNAME="))
+        found[name.partition("=")[2]] = pid
+    return found
