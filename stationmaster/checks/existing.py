@@ -204,6 +204,11 @@ def _nodes_fault(cluster: LiveCluster) -> str:
 def _how_to_grow(cluster: LiveCluster) -> str:
     """Say how more nodes of the type come, by the labels of those that are there."""
     of_type, spec = cluster.nodes_of_type, cluster.spec
+    if cluster.hyperpod_vcpus is not None:
+        return (
+            "have the owner raise InstanceCount of its HyperPod instance group (aws sagemaker "
+            "update-cluster)"
+        )
     pool = next((node.karpenter_pool for node in of_type if node.karpenter_pool), "")
     group = next((node.eks_group for node in of_type if node.eks_group), "")
     if pool:

@@ -440,6 +440,7 @@ def test_nodes_that_hyperpod_calls_unfit_do_not_count_and_are_named(labels, says
     finding = look(Theirs(listed=[pod_node("n-1"), pod_node("n-2", **labels)]))
 
     assert ("node n-2 is" in finding.sentence) is bool(says)
+    assert ("raise InstanceCount of its HyperPod" in finding.sentence) is bool(says)
     assert says in finding.sentence
 
 

@@ -85,7 +85,7 @@ class NodeController(Controller):
                 continue
             node_labels = {
                 **labels,
-                NODE_GROUP_LABEL: node_group,
+                **({} if _HEALTH in labels else {NODE_GROUP_LABEL: node_group}),  # of EKS only
                 "alpha.eksctl.io/cluster-name": cluster,
                 "node.kubernetes.io/instance-type": instance_type,
                 "topology.kubernetes.io/zone": zone,
