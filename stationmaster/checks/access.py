@@ -48,10 +48,10 @@ def render(cluster: LiveCluster) -> list[KubernetesObject]:
 
 def look(cluster: LiveCluster) -> Finding:
     """Ask Kubernetes for each right; nothing is ready on the nodes yet, and nothing has to be."""
-    fault = own_fault(cluster)
+    gateway = cluster.kubernetes
+    fault = own_fault(cluster, needed_rights(gateway.namespace, gateway.backend))
     if fault:
         return Finding(Verdict.WAITING, fault)
-    gateway = cluster.kubernetes
     granted = granted_rights([placed(item, gateway.namespace) for item in _rights(cluster)])
     for account, rights in granted.items():
         if not gateway.exists("v1", "ServiceAccount", name=account.name):
@@ -68,28 +68,20 @@ def look(cluster: LiveCluster) -> Finding:
     )
 
 
-def own_fault(cluster: LiveCluster, rights: Sequence[Right] | None = None) -> str:
-    """Name the right that the product itself lacks, with what to type; "" where it has all.
-
-    These are `rights`, or all that it uses.
-    """
-    gateway = cluster.kubernetes
-    if rights is None:
-        rights = needed_rights(gateway.namespace, gateway.backend)
-    fault = lacking(gateway, rights)
+def own_fault(cluster: LiveCluster, rights: Sequence[Right]) -> str:
+    """Name the right of these that the product itself lacks, with what to type; else ""."""
+    fault = lacking(cluster.kubernetes, rights)
     if not fault:
         return ""
-    if eks_name := cluster.spec.eks_name:
-        return (
-            f"{fault}; {GRANT}, and aws eks update-access-entry --cluster-name {eks_name} "
-            f"--principal-arn ROLE --kubernetes-groups {GUESTS}, for each ROLE of the deployment"
+    eks_name = cluster.spec.eks_name
+    about = f"--cluster-name {eks_name or cluster_name(cluster.cluster_id)} --principal-arn ROLE"
+    give = f"{GRANT}, and aws eks update-access-entry {about} --kubernetes-groups {GUESTS}"
+    if not eks_name:
+        give = (
+            f"type aws eks associate-access-policy {about} --policy-arn arn:aws:eks::aws:cluster-"
+            "access-policy/AmazonEKSClusterAdminPolicy --access-scope type=cluster"
         )
-    return (
-        f"{fault}; type aws eks associate-access-policy --cluster-name "
-        f"{cluster_name(cluster.cluster_id)} --principal-arn ROLE --policy-arn "
-        "arn:aws:eks::aws:cluster-access-policy/AmazonEKSClusterAdminPolicy --access-scope "
-        "type=cluster, for each ROLE of the deployment"
-    )
+    return f"{fault}; {give}, for each ROLE of the deployment"
 
 
 def lacking(gateway: KubernetesGateway, rights: Sequence[Right]) -> str:

@@ -15,7 +15,7 @@ from stationmaster.domain.errors import ResourceFailed
 from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.names import FSX_CSI_ADDON
 from stationmaster.inspection import Finding, LiveCluster, Verdict
-from stationmaster.kubernetes.claims import claimed_storage, right_to_read
+from stationmaster.kubernetes.claims import claimed_storage
 from stationmaster.kubernetes.rights import common_rights, hyperpod_rights, job_rights
 from stationmaster.kubernetes.room import amounts_of, free_amounts, why_not
 from stationmaster.kubernetes.views import DeploymentView, NodeView
@@ -46,9 +46,7 @@ def look(cluster: LiveCluster) -> tuple[Finding, JobKind]:
     """Judge once, in the order in which a person would fix it; say also what jobs are there."""
     namespace = cluster.kubernetes.namespace
     kind = cluster.job_kind or JobKind.PYTORCH_JOB
-    claim = cluster.spec.file_system.claim
-    of_claim = [right_to_read(claim)] if claim else []
-    fault = own_fault(cluster, [*common_rights(namespace), *of_claim])
+    fault = own_fault(cluster, common_rights(namespace, cluster.spec.file_system.claim))
     if not fault:
         kind, fault = _operator(cluster)
     fault = fault or own_fault(cluster, job_rights(namespace, backend_of(kind)))
@@ -181,13 +179,10 @@ def _nodes_fault(cluster: LiveCluster) -> str:
         return ""
     of_type = cluster.nodes_of_type
     if not of_type:
-        types = Counter(
-            node.instance_type or "node of unknown type" for node in cluster.kubernetes.nodes()
-        )
-        listed = ", ".join(f"{count} x {name}" for name, count in sorted(types.items()))
+        types = sorted({node.instance_type for node in cluster.kubernetes.nodes()} - {""})
         return (
-            f"it has no {spec.instance_type} nodes, {need} are needed, and it has "
-            f"{listed or 'no other'}; {grow}, or instance="
+            f"it has no {spec.instance_type} nodes, {need} are needed; its nodes are "
+            f"{', '.join(types) or 'of unknown types'}; {grow}, or instance="
         )
     asked = amounts_of(cluster.asked)
     others = (
@@ -202,25 +197,23 @@ def _nodes_fault(cluster: LiveCluster) -> str:
 
 
 def _how_to_grow(cluster: LiveCluster) -> str:
-    """Say how more nodes of the type come, by the labels of those that are there."""
-    of_type, spec = cluster.nodes_of_type, cluster.spec
+    """Say how more nodes of the type come, by the labels of one that is there."""
     if cluster.hyperpod_vcpus is not None:
         return (
             "have the owner raise InstanceCount of its HyperPod instance group (aws sagemaker "
             "update-cluster)"
         )
-    pool = next((node.karpenter_pool for node in of_type if node.karpenter_pool), "")
-    group = next((node.eks_group for node in of_type if node.eks_group), "")
-    if pool:
+    node = next(iter(cluster.nodes_of_type), None)
+    if node is not None and node.karpenter_pool:
         return (
-            f"NodePool {pool} of Karpenter makes nodes for pods that wait, and a guest waits for "
-            "none: keep so many there, with pods of a low priority that hold their place"
+            f"NodePool {node.karpenter_pool} of Karpenter makes nodes for pods that wait, and a "
+            "guest waits for none: keep so many there, with pods of low priority in their place"
         )
-    if of_type and not group:
+    if node is not None and not node.eks_group:
         return "let nodes of that type join"
     return (
-        f"type aws eks update-nodegroup-config --cluster-name {spec.eks_name} --nodegroup-name "
-        f"{group or 'GROUP'} --scaling-config desiredSize=N"
+        f"type aws eks update-nodegroup-config --cluster-name {cluster.spec.eks_name} "
+        f"--nodegroup-name {node.eks_group if node else 'GROUP'} --scaling-config desiredSize=N"
     )
 
 

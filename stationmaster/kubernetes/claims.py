@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 from stationmaster.domain.errors import ResourceFailed
 from stationmaster.domain.names import CLAIM_PREFIX, LABEL_GUESTS
 from stationmaster.domain.planning.memory import GIB
-from stationmaster.kubernetes.rights import Right
 from stationmaster.rendering.shared_volume import ClaimedStorage
 
 if TYPE_CHECKING:
@@ -24,11 +23,6 @@ _MODE: Final = "ReadWriteMany"
 _SOURCES: Final = ("csi", "nfs")
 
 
-def right_to_read(claim: str) -> Right:
-    """Return what reading the claim takes, called NAMESPACE/NAME."""
-    return Right("get", "", "persistentvolumeclaims", claim.partition("/")[0])
-
-
 def claimed_storage(gateway: KubernetesGateway, claim: str) -> ClaimedStorage:
     """Return the volume that the claim, called NAMESPACE/NAME, is bound to.
 
@@ -37,47 +31,32 @@ def claimed_storage(gateway: KubernetesGateway, claim: str) -> ClaimedStorage:
     """
     from kubernetes.utils.quantity import parse_quantity
 
-    namespace, _, name = claim.partition("/")
-    found = gateway.claim(name, namespace=namespace)
-    if why := _why_not(found, namespace, name):
+    found = gateway.claim(claim)
+    why = _why_not(found, claim)
+    spec = gateway.volume_spec(found.volume) if found is not None and not why else {}
+    if not why and not any(source in spec for source in _SOURCES):
+        why = "its volume is of neither a CSI driver nor NFS, which can be mounted by a second one"
+    if why:
         raise ResourceFailed(f"storage={CLAIM_PREFIX}{claim}: {why}")
-    assert found is not None
-    volume = gateway.volume(found.volume)
-    if volume is None:
-        raise ResourceFailed(f"storage={CLAIM_PREFIX}{claim}: its volume {found.volume} is gone")
-    source = next((each for each in _SOURCES if each in volume.spec), None)
-    if source is None:
-        raise ResourceFailed(
-            f"storage={CLAIM_PREFIX}{claim}: its volume {found.volume} is of neither a CSI driver "
-            "nor NFS, which alone are mounted by a second volume"
-        )
     return ClaimedStorage(
-        storage_gib=max(1, math.ceil(parse_quantity(volume.capacity) / GIB)),
-        mount_options=volume.spec.get("mountOptions") or [],
-        source={key: volume.spec[key] for key in (source, "nodeAffinity") if key in volume.spec},
+        storage_gib=max(1, math.ceil(parse_quantity(spec["capacity"]["storage"]) / GIB)),
+        mount_options=spec.get("mountOptions") or [],
+        source={key: spec[key] for key in (*_SOURCES, "nodeAffinity") if key in spec},
     )
 
 
-def _why_not(found: ClaimView | None, namespace: str, name: str) -> str:
-    of_namespace = f"kubectl --namespace {namespace}"
+def _why_not(found: ClaimView | None, claim: str) -> str:
+    namespace, _, name = claim.partition("/")
+    kubectl, of_claim = f"kubectl --namespace {namespace}", f"persistentvolumeclaim {name}"
     if found is None:
-        return (
-            f"namespace {namespace} has no PersistentVolumeClaim {name}; see {of_namespace} get "
-            "persistentvolumeclaims"
-        )
+        return f"there is no such claim; see {kubectl} get persistentvolumeclaims"
     if _MODE not in found.access_modes:
-        modes = ", ".join(found.access_modes) or "no access mode"
-        return f"the claim has {modes}, {_MODE} is needed: all nodes write to it"
-    if found.is_block:
-        return "the claim is a block device, volumeMode Filesystem is needed"
+        return f"it has {', '.join(found.access_modes)}, {_MODE} is needed: all nodes write to it"
     if found.phase != "Bound":
-        return (
-            f"the claim is {found.phase}, Bound is needed; {of_namespace} describe "
-            f"persistentvolumeclaim {name} says why"
-        )
+        return f"it is {found.phase}, Bound is needed; {kubectl} describe {of_claim} says why"
     if not found.lets_guests_in:
         return (
-            f"the claim is not open to guests; its owner types {of_namespace} label "
-            f"persistentvolumeclaim {name} {LABEL_GUESTS}=allowed"
+            f"it is not open to guests; its owner types {kubectl} label {of_claim} "
+            f"{LABEL_GUESTS}=allowed"
         )
     return ""

@@ -26,7 +26,6 @@ from stationmaster.kubernetes.views import (
     NodeView,
     PodLoad,
     PodView,
-    VolumeView,
     WarningView,
     is_observed,
     is_rolled_out,
@@ -36,7 +35,6 @@ from stationmaster.kubernetes.views import (
     parse_load,
     parse_node,
     parse_pod,
-    parse_volume,
     parse_warning,
     parse_workload_message,
     selects,
@@ -152,13 +150,15 @@ class KubernetesGateway:
         items = self._list(api_version, "Workload", labels=labels)
         return parse_workload_message(items[0]) if items else None
 
-    def claim(self, name: str, *, namespace: str) -> ClaimView | None:
+    def claim(self, claim: str) -> ClaimView | None:
+        """Read a claim, called NAMESPACE/NAME."""
+        namespace, _, name = claim.partition("/")
         item = self._get("v1", "PersistentVolumeClaim", namespace=namespace, name=name)
         return None if item is None else parse_claim(item)
 
-    def volume(self, name: str) -> VolumeView | None:
-        item = self._get("v1", "PersistentVolume", name=name)
-        return None if item is None else parse_volume(item)
+    def volume_spec(self, name: str) -> Mapping[str, Any]:
+        """Return the spec of a PersistentVolume; empty where there is none."""
+        return (self._get("v1", "PersistentVolume", name=name) or {}).get("spec") or {}
 
     def queue_takes(self, api_version: str, queue: str) -> bool | None:
         """Say whether a ClusterQueue of Kueue takes jobs of the namespace; None without one."""

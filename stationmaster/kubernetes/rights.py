@@ -121,9 +121,11 @@ def needed_rights(namespace: str, backend: JobBackend) -> list[Right]:
     return [*common_rights(namespace), *job_rights(namespace, backend)]
 
 
-def common_rights(namespace: str) -> list[Right]:
-    """List those that it uses whatever jobs are there."""
-    return [*_rights(_IN_CLUSTER, ""), *_rights(_IN_NAMESPACE, namespace)]
+def common_rights(namespace: str, claim: str = "") -> list[Right]:
+    """List those that it uses whatever jobs are there; `claim` is NAMESPACE/NAME of one it uses."""
+    read = Right("get", "", "persistentvolumeclaims", claim.partition("/")[0])
+    of_claim = [read] if claim else []
+    return [*_rights(_IN_CLUSTER, ""), *_rights(_IN_NAMESPACE, namespace), *of_claim]
 
 
 def job_rights(namespace: str, backend: JobBackend) -> list[Right]:

@@ -154,15 +154,7 @@ class ClaimView(Frozen):
     access_modes: tuple[str, ...] = ()
     volume: str = ""
     """The volume that it is bound to."""
-    is_block: bool = False
     lets_guests_in: bool = False
-
-
-class VolumeView(Frozen):
-    """A PersistentVolume; its spec has its source and how it is mounted."""
-
-    capacity: str
-    spec: dict[str, Any]
 
 
 class WarningView(Frozen):
@@ -334,14 +326,8 @@ def parse_claim(item: Json) -> ClaimView:
         phase=(item.get("status") or {}).get("phase") or "Pending",
         access_modes=spec.get("accessModes") or (),
         volume=spec.get("volumeName") or "",
-        is_block=spec.get("volumeMode") == "Block",
         lets_guests_in=labels.get(LABEL_GUESTS) == "allowed",
     )
-
-
-def parse_volume(item: Json) -> VolumeView:
-    spec = item["spec"]
-    return VolumeView(capacity=(spec.get("capacity") or {}).get("storage", "0"), spec=spec)
 
 
 def parse_warning(item: Json) -> WarningView:

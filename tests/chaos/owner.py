@@ -74,16 +74,13 @@ class Owner:
 
     def let_in(self, kubeconfig: Path) -> None:
         """Write a kubeconfig of somebody with the rights of docs/existing-clusters.md, no more."""
-        name, role = "functions", load_manifests("existing-cluster")
-        subject = {"kind": "ServiceAccount", "name": name, "namespace": "default"}
-        account = {
-            "apiVersion": "v1",
-            "kind": "ServiceAccount",
-            "metadata": {"name": name, "namespace": "default"},
-        }
+        role, binding = load_manifests("existing-cluster")
+        place = {"name": "functions", "namespace": "default"}
+        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": place}
+        subject = {"kind": "ServiceAccount", **place}
         with kubernetes.config.new_client_from_config(str(self.kubeconfig)) as api:
-            KubernetesGateway(api).apply([account, role[0], role[1] | {"subjects": [subject]}])
-        self.world.mode.cluster.write_account_kubeconfig(kubeconfig, "default", name)
+            KubernetesGateway(api).apply([account, role, binding | {"subjects": [subject]}])
+        self.world.mode.cluster.write_account_kubeconfig(kubeconfig, "default", "functions")
 
     def _make_cluster(self) -> None:
         eks, settings = self.world.aws.client("eks"), self.settings
@@ -163,12 +160,12 @@ class Owner:
 
     def make_claim(self) -> FileSystemSpec:
         """Make a claim of their file system, open to guests, as a CSI driver leaves it."""
-        shape: dict[str, Any] = {"accessModes": ["ReadWriteMany"], "storageClassName": "fsx"}
-        size, place = {"storage": "1200Gi"}, {"name": "data", "namespace": "ml"}
+        shape = {"accessModes": ["ReadWriteMany"], "storageClassName": "fsx"}
+        size = {"storage": "1200Gi"}
         csi = {"driver": "fsx.csi.aws.com", "volumeHandle": self.file_system.existing_id}
         of_volume = {**shape, "capacity": size, "csi": csi}
         of_claim = {**shape, "volumeName": "pvc-data", "resources": {"requests": size}}
-        about = {**place, "labels": {LABEL_GUESTS: "allowed"}}
+        about = {"name": "data", "namespace": "ml", "labels": {LABEL_GUESTS: "allowed"}}
         objects = [
             {"kind": "Namespace", "metadata": {"name": "ml"}},
             {"kind": "PersistentVolume", "metadata": {"name": "pvc-data"}, "spec": of_volume},

@@ -6,7 +6,7 @@ from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from pydantic import SecretStr
@@ -16,16 +16,8 @@ from stationmaster.domain.cluster.replacements import Replacement
 from stationmaster.domain.errors import JobNotStarted, PermanentError, StepTimedOut
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.keys.job_options import JobOptions
-from stationmaster.domain.run.aggregate import Run
 from stationmaster.jobs.run_jobs import render_token
-from stationmaster.kubernetes.gateway import KubernetesGateway
-from stationmaster.kubernetes.rights import (
-    EVERYTHING,
-    GRANT,
-    Right,
-    priority_rights,
-    queue_rights,
-)
+from stationmaster.kubernetes.rights import EVERYTHING, GRANT, Right, priority_rights, queue_rights
 from stationmaster.kubernetes.views import selects
 from stationmaster.rendering import pytorch_job
 from stationmaster.steps.parts import next_attempt, node_replacements
@@ -86,17 +78,14 @@ def services_of(inside: Inside, *, eks_name: str, teardown: TeardownStatus) -> A
 def test_right_that_an_option_takes_and_the_product_lacks_is_named_before_the_job_is_made(
     options: JobOptions, typed: str, right: Right
 ) -> None:
-    gateway = SimpleNamespace(
+    gateway: Any = SimpleNamespace(
         namespace=SPACE, backend=pytorch_job, may=lambda asked: asked not in (right, EVERYTHING)
     )
-    run = SimpleNamespace(
-        placement=SimpleNamespace(nodes=2),
-        least_nodes=2,
-        request=SimpleNamespace(job_options=options),
-    )
+    request = SimpleNamespace(job_options=options)
+    run: Any = SimpleNamespace(placement=SimpleNamespace(nodes=2), least_nodes=2, request=request)
 
     with pytest.raises(JobNotStarted) as refused:
-        refuse_missing(cast(KubernetesGateway, gateway), cast(Run, run))
+        refuse_missing(gateway, run)
 
     assert str(refused.value) == f"{typed}: the product's role may not {right}; {GRANT}"
 

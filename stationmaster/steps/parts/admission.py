@@ -48,14 +48,12 @@ def refuse_missing(gateway: KubernetesGateway, run: Run) -> None:
 
 def _refuse_without_rights(gateway: KubernetesGateway, options: JobOptions) -> None:
     asked = {
-        f"queue={options.queue}": queue_rights(gateway.namespace) if options.queue else [],
-        f"priority_class={options.priority_class}": (
-            priority_rights() if options.priority_class else []
-        ),
+        "queue": (options.queue, queue_rights(gateway.namespace)),
+        "priority_class": (options.priority_class, priority_rights()),
     }
-    for typed, rights in asked.items():
-        if rights and (fault := lacking(gateway, rights)):
-            raise JobNotStarted(f"{typed}: {fault}; {GRANT}")
+    for key, (value, rights) in asked.items():
+        if value and (fault := lacking(gateway, rights)):
+            raise JobNotStarted(f"{key}={value}: {fault}; {GRANT}")
 
 
 def render_queue(gateway: KubernetesGateway, options: JobOptions) -> list[KubernetesObject]:

@@ -9,7 +9,6 @@ from stationmaster.domain.commands.grammar import parse_request
 from stationmaster.domain.commands.requests import CreateCluster, ShowPlan
 from stationmaster.domain.datasets import Listing, Preparation
 from stationmaster.domain.errors import NotPossibleNow
-from stationmaster.domain.keys.registry import typed_options
 from tests.support.factories import make_request
 from tests.support.typed import FILE_SYSTEM, STORAGE, Account, parse, refused, start_of
 
@@ -239,10 +238,6 @@ def test_claim_of_an_existing_cluster_takes_the_place_of_a_file_system() -> None
     assert start.resolved.file_system_id == "pvc:ml/data"
     usual = start_of("tiny-llama nodes=2").resolved
     assert start.resolved.file_system_gib == usual.file_system_gib, "planned as usual"
-    assert typed_options(start.options)["storage"] == "pvc:ml/data"
-    assert "file_system" not in typed_options(start.options)
-    (note,) = (each for each in start.plan.warnings if "storage=" in each)
-    assert "its size and speed are not known here" in note
     kept = parse("cluster create lab cluster=eks:theirs storage=pvc:data")
     assert isinstance(kept, CreateCluster)
     assert kept.spec.file_system.claim == "default/data"
@@ -253,9 +248,7 @@ def test_claim_of_an_existing_cluster_takes_the_place_of_a_file_system() -> None
     [
         (f"{GUEST} storage=data", "did you mean pvc:data"),
         (f"{GUEST} storage=pvc:a/b/c", "storage=pvc:a/b/c is not accepted: expected pvc:NAME"),
-        (f"{GUEST} storage=2400", "file_system= takes an FSx for Lustre file system"),
         (f"{GUEST} storage=pvc:data file_system=2400", "are of two file systems; keep one"),
-        (f"{GUEST} storage=pvc:data file_system_type=scratch-200", "of two file systems"),
         ("tiny-llama storage=pvc:data", "storage=pvc:default/data needs cluster=eks:NAME"),
         ("tiny-llama on=team-a storage=pvc:data", "leave storage= out"),
     ],
