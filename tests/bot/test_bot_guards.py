@@ -276,15 +276,10 @@ def test_month_counts_how_long_a_kept_cluster_stays_and_a_longer_life(
     assert commands.extend_cluster(services, "lab", who, seconds=3600).keep_until is not None
 
 
-def test_drained_deployment_takes_no_start_and_finishes_what_is_open(
-    services: Services,
-) -> None:
-    running = start(services, 1)
+def test_drained_deployment_refuses_starts_only(services: Services) -> None:
     services.guard.drain("it is about to be upgraded", at=services.now())
 
     with pytest.raises(NotPossibleNow, match=r"since 20\d\d-.* it is about to be upgraded"):
         start(services, 2)
-    assert services.runs.load(running.run_id).is_open
     services.guard.undrain()
-
     start(services, 4)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import sys
-from itertools import count
 from typing import Any
 
 import pytest
@@ -15,56 +14,41 @@ from stationmaster.cli.main import main
 from stationmaster.local.aws import LocalAws
 from stationmaster.settings import Settings
 
-NUMBERS = count()
 SIGNING = "0" * 32
-SLACK = {"bot_token": "xoxb-old-12345678", "signing_secret": SIGNING}
 
 
 @pytest.fixture
 def fill(aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> Any:
     client = aws.client("secretsmanager")
-    arn = client.create_secret(Name=f"ours-{next(NUMBERS)}")["ARN"]
+    arn = client.create_secret(Name=f"ours-{len(client.list_secrets()['SecretList'])}")["ARN"]
     ids = {"slack_secret_id": arn, "hugging_face_secret_id": arn}
     own = Settings(region=aws.region, table_name="runs", bus_name="b", **ids)
     monkeypatch.setattr(secret, "bot_settings", lambda _: own)
     for name, value in aws.environment().items():
         monkeypatch.setenv(name, value)
 
-    def act(kind: str, text: str | bytes) -> int:
-        raw = text if isinstance(text, bytes) else text.encode()
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(raw)))
+    def act(kind: str, text: str) -> int:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
         return main(["secret", kind])
 
-    act.read = lambda: json.loads(  # type: ignore[attr-defined]
-        client.get_secret_value(SecretId=arn)["SecretString"]
-    )
+    act.read = lambda: json.loads(client.get_secret_value(SecretId=arn)["SecretString"])  # type: ignore[attr-defined]
     return act
 
 
-def test_rotated_token_leaves_the_other_fields(fill: Any, capsys: Any) -> None:
+def test_rotated_value_leaves_the_other_fields(fill: Any, capsys: Any) -> None:
     assert fill("slack", "xoxb-new-12345678\n") == 1  # nothing to sign with yet
     assert "signing_secret would be missing" in capsys.readouterr().err
 
-    assert fill("slack", json.dumps(SLACK)) == 0
-    assert fill("slack", "xoxb-new-12345678\n") == 0
-    assert fill("slack", json.dumps({"signing_secret": SIGNING})) == 0
+    first = {"bot_token": "xoxb-old-12345678", "signing_secret": SIGNING}
+    for text in (json.dumps(first), "xoxb-new-12345678", json.dumps({"signing_secret": SIGNING})):
+        assert fill("slack", text) == 0
 
     assert fill.read() == {"bot_token": "xoxb-new-12345678", "signing_secret": SIGNING}
     printed = capsys.readouterr().out
+    assert fill("huggingface", "hf_abcdefgh") == fill("wandb", "key") == 0
+    assert fill.read() | {"token": "hf_abcdefgh", "WANDB_API_KEY": "key"} == fill.read()
     assert printed.splitlines()[-2:] == ["bot_token: set", "signing_secret: as it was"]
     assert "xoxb" not in printed
-
-
-def test_trackers_lie_beside_the_token_of_the_hub(fill: Any) -> None:
-    assert fill("wandb", "k" * 40) == 0
-    assert fill("mlflow", '{"MLFLOW_TRACKING_URI": "https://mlflow.example.com"}') == 0
-    assert fill("huggingface", "hf_abcdefgh") == 0
-
-    assert fill.read() == {
-        "token": "hf_abcdefgh",
-        "WANDB_API_KEY": "k" * 40,
-        "MLFLOW_TRACKING_URI": "https://mlflow.example.com",
-    }
 
 
 @pytest.mark.parametrize(
@@ -72,16 +56,13 @@ def test_trackers_lie_beside_the_token_of_the_hub(fill: Any) -> None:
     [
         ("slack", "", "stdin has no value; expected the bot_token alone, or JSON"),
         ("slack", "{private", "stdin has no JSON; expected"),
-        ("slack", "private", "bot_token does not look like one"),
         ("slack", '{"teams": {}}', '"teams" is no field here'),
         ("slack", '{"installs": ["private"]}', "installs does not look like one"),
-        ("huggingface", "hf_private private", "token does not look like one"),
-        ("wandb", b"\xff\xfe", "WANDB_API_KEY does not look like one"),
         ("mlflow", "p" * 20_000, "more than 16384 bytes"),
     ],
 )
 def test_what_is_no_secret_is_refused_and_not_repeated(
-    kind: str, text: str | bytes, said: str, fill: Any, capsys: Any
+    kind: str, text: str, said: str, fill: Any, capsys: Any
 ) -> None:
     assert fill(kind, text) == 2
 
