@@ -260,6 +260,12 @@ def _cluster_answer(
         case requests.ListClusters():
             views = commands.list_clusters(services, channel_id=channel_id)
             return cluster_answers.clusters_list(views, now=services.now())
+        case requests.ShowCluster(label=label, nodes=True):
+            return cluster_answers.nodes_follow(
+                commands.ask_for_nodes(
+                    services, label, channel_id=channel_id, request_id=request_id
+                )
+            )
         case requests.ShowCluster(label=label):
             view = commands.describe_cluster(services, label, channel_id=channel_id)
             settings, now = services.settings, services.now()

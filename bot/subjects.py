@@ -30,6 +30,7 @@ from stationmaster.domain.cluster.events import (
     KeepEnding,
     Requester,
 )
+from stationmaster.domain.cluster.nodes import NodesSeen
 from stationmaster.domain.run.events import (
     ApprovalEvent,
     BudgetReached,
@@ -262,6 +263,7 @@ class ClusterSubject:
             | ClusterPhaseChanged
             | DeletionRequested
             | ClusterRequested
+            | NodesSeen
             | ClusterApproval,
         )
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 from stationmaster.domain.bus import (
     CLUSTER_DRAINED_DETAIL_TYPE,
     EVENT_SOURCE,
+    NODES_WANTED_DETAIL_TYPE,
     RELAY_BATCH_DETAIL_TYPE,
 )
 from stationmaster.domain.names import DEAD_LETTER_QUEUES
@@ -386,6 +387,13 @@ RULES: Final = (
         bus="product",
         event_pattern={"source": [EVENT_SOURCE], "detail-type": [CLUSTER_DRAINED_DETAIL_TYPE]},
         function=TEARDOWN_STARTER.name,
+    ),
+    # The bot does not reach clusters; it answers what it is asked of them through the table.
+    Rule(
+        name="wanted-nodes",
+        bus="product",
+        event_pattern={"source": [EVENT_SOURCE], "detail-type": [NODES_WANTED_DETAIL_TYPE]},
+        function=RECORDER.name,
     ),
     # An execution that someone stops, or that runs out of time, never reaches its own release.
     Rule(

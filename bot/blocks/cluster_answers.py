@@ -102,6 +102,12 @@ def cluster_shown(view: ClusterView, *, settings: Settings, now: datetime) -> Co
     return Content(text=card.text, blocks=blocks)
 
 
+def nodes_follow(cluster: Cluster) -> Content:
+    label = md.code(cluster.label, 60)
+    text = f"Kubernetes is asked for the nodes of {label}; they follow in its card's thread"
+    return Content(text=text, blocks=[section(f"{md.DONE} {text}.")])
+
+
 def _with_kubectl(cluster: Cluster, settings: Settings) -> str:
     """Write the line that configures kubectl, and as whom."""
     title = "*Reach it with kubectl*"

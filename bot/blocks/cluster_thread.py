@@ -12,6 +12,7 @@ from bot.blocks import mrkdwn as md
 from bot.blocks.approval import approval_line
 from bot.blocks.cluster_card import goes
 from bot.blocks.elements import Content, event_lines
+from bot.blocks.node_table import node_table, nodes_line
 from bot.blocks.thread_lines import (
     ThreadEvent,
     check_line,
@@ -23,6 +24,7 @@ from bot.blocks.thread_lines import (
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import ClusterPhase
+from stationmaster.domain.cluster.nodes import NodesSeen
 from stationmaster.domain.commands.table import COMMAND
 from stationmaster.domain.sizes import counted
 
@@ -39,7 +41,7 @@ _POSTED: Final = (
         cl.ApprovalDecided,
         cl.ClusterPreflightWarned,
     ),
-    *(cl.NodeReplacementBegan, cl.NodeReplaced, cl.TeardownStarted),
+    *(cl.NodeReplacementBegan, cl.NodeReplaced, cl.TeardownStarted, NodesSeen),
 )
 
 
@@ -64,7 +66,10 @@ def cluster_message(events: Sequence[ThreadEvent], cluster: Cluster) -> Content 
     lines = [_line(event, cluster) for event in posted]
     if not lines:
         return None
-    return event_lines(lines, after=posted[-1].at - cluster.requested_at)
+    message = event_lines(lines, after=posted[-1].at - cluster.requested_at)
+    # A message takes one table: of several looks in one moment, the newest has it.
+    listed = [event for event in posted if isinstance(event, NodesSeen) and event.nodes][-1:]
+    return Content(message.text, [*message.blocks, *map(node_table, listed)])
 
 
 def _without_passing_waits(events: list[ThreadEvent]) -> list[ThreadEvent]:
@@ -129,6 +134,8 @@ def _line(event: ThreadEvent, cluster: Cluster) -> str:
             return replacement_line(event)
         case cl.ClusterPreflightWarned():
             return preflight_line(event)
+        case NodesSeen():
+            return nodes_line(event)
         case cl.TeardownStarted():
             return "\u267b\ufe0f teardown started"
         case _:

@@ -29,6 +29,8 @@ _CONFIRM_CHARACTERS: Final = 300
 _OPTION_CHARACTERS: Final = 75
 _OPTIONS: Final = 100
 _EVENT_LINES: Final = 24
+_ROWS: Final = 100
+_CELL_CHARACTERS: Final = 200
 # Longer texts are folded or cut by Slack's clients.
 _MESSAGE_CHARACTERS: Final = 3_000
 
@@ -77,6 +79,8 @@ def without_mentions(content: Content, user_ids: Sequence[str]) -> Content:
     """Leave out the mentions of some people, each with the space beside it."""
     mention = rf"<@(?:{'|'.join(split(each)[1] for each in user_ids) or '-'})>"
     found = re.compile(rf" {mention}|{mention} ?")
+    if not user_ids:
+        return content  # with its native blocks
     blocks = json.loads(found.sub("", json.dumps(content.blocks)))
     return Content(text=found.sub("", content.text), blocks=blocks)
 
@@ -151,6 +155,19 @@ def _mrkdwn(text: str) -> Block:
     # Otherwise Slack makes links of addresses and of names in foreign text.
     # Source: https://docs.slack.dev/reference/block-kit/composition-objects/text-object
     return {"type": "mrkdwn", "text": text, "verbatim": True}
+
+
+def table(rows: Sequence[Sequence[str]], *, plain: Block) -> Native:
+    """Make a table, its heads first; a message takes one."""
+    cells = [
+        [
+            {"type": "raw_text", "text": cut(printable(cell), _CELL_CHARACTERS) or "-"}
+            for cell in row
+        ]
+        for row in rows[:_ROWS]
+    ]
+    wrapped = [{"is_wrapped": True}] * len(rows[0])
+    return Native({"type": "table", "rows": cells, "column_settings": wrapped}, plain=plain)
 
 
 def paragraph(lines: Sequence[str]) -> list[Block]:

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from stationmaster.aws.calls import Adapter, aws_call
-from stationmaster.domain.bus import CLUSTER_DRAINED_DETAIL_TYPE, EVENT_SOURCE
+from stationmaster.domain.bus import (
+    CLUSTER_DRAINED_DETAIL_TYPE,
+    EVENT_SOURCE,
+    NODES_WANTED_DETAIL_TYPE,
+    NodesWanted,
+)
 from stationmaster.domain.errors import TransientError
 from stationmaster.domain.ids import ClusterId
 
@@ -26,13 +32,29 @@ class EventBus(Adapter):
         Raises:
             TransientError: EventBridge did not take the event.
         """
-        with aws_call(f"publishing that cluster {cluster_id} drains"):
+        self._put(
+            CLUSTER_DRAINED_DETAIL_TYPE,
+            {"cluster_id": cluster_id},
+            what=f"publishing that cluster {cluster_id} drains",
+        )
+
+    def nodes_wanted(self, wanted: NodesWanted) -> None:
+        """Ask for a cluster's nodes; the recorder looks, and records what it sees.
+
+        Raises:
+            TransientError: EventBridge did not take the event.
+        """
+        what = f"asking for the nodes of cluster {wanted.cluster_id}"
+        self._put(NODES_WANTED_DETAIL_TYPE, wanted.model_dump(), what=what)
+
+    def _put(self, detail_type: str, detail: Mapping[str, Any], *, what: str) -> None:
+        with aws_call(what):
             answer = self._client.put_events(
                 Entries=[
                     {
                         "Source": EVENT_SOURCE,
-                        "DetailType": CLUSTER_DRAINED_DETAIL_TYPE,
-                        "Detail": json.dumps({"cluster_id": cluster_id}),
+                        "DetailType": detail_type,
+                        "Detail": json.dumps(detail),
                         "EventBusName": self._settings.bus_name,
                     }
                 ]
@@ -40,6 +62,5 @@ class EventBus(Adapter):
         if answer["FailedEntryCount"]:
             entry = answer["Entries"][0]
             raise TransientError(
-                f"EventBridge refused the end of cluster {cluster_id}: "
-                f"{entry.get('ErrorMessage', entry)}"
+                f"{what}: EventBridge refused it: {entry.get('ErrorMessage', entry)}"
             )

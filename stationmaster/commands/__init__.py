@@ -9,6 +9,7 @@ from stationmaster.commands.auditing import show_audit
 from stationmaster.commands.changing import change_budget, scale_run
 from stationmaster.commands.choosing import stop_choice
 from stationmaster.commands.clusters import (
+    ask_for_nodes,
     ask_to_delete,
     create_cluster,
     delete_cluster,

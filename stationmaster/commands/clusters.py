@@ -6,6 +6,7 @@ to. In other channels it is answered as one that does not exist.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -21,9 +22,11 @@ from stationmaster.commands.finding import find_cluster, find_ready, kept_cluste
 from stationmaster.commands.guarding import check_limits, write_guarded
 from stationmaster.commands.permitting import Actor, acting, approval_of, check_role
 from stationmaster.domain import rules
+from stationmaster.domain.bus import NodesWanted
 from stationmaster.domain.cluster.aggregate import Cluster, new_cluster_id, start
 from stationmaster.domain.cluster.events import (
     Change,
+    ClusterPhase,
     ClusterRequested,
     DeletionRequested,
     Requester,
@@ -141,6 +144,27 @@ def describe_cluster(services: Services, label: str, *, channel_id: str) -> Clus
     cluster = find_cluster(services, label, channel_id=channel_id)
     learn(cluster_id=cluster.cluster_id)
     return view_cluster(services, cluster)
+
+
+def ask_for_nodes(services: Services, label: str, *, channel_id: str, request_id: str) -> Cluster:
+    """Have a cluster's Kubernetes asked for its nodes; the answer is posted in its thread.
+
+    Args:
+        request_id: the delivery's own id; the same id is the same question.
+
+    Raises:
+        ClusterNotFound, NotPossibleNow: there is none, or it has no nodes to show.
+    """
+    cluster = find_cluster(services, label, channel_id=channel_id)
+    learn(cluster_id=cluster.cluster_id)
+    if cluster.is_ending or cluster.phase is ClusterPhase.REQUESTED:
+        raise NotPossibleNow(
+            f"cluster {cluster.label} is {cluster.phase.value}: it has no nodes to show",
+            suggestion=f"/train cluster show {cluster.label}",
+        )
+    asked = hashlib.sha256(request_id.encode()).hexdigest()[:32]
+    services.bus.nodes_wanted(NodesWanted(cluster_id=cluster.cluster_id, asked=asked))
+    return cluster
 
 
 def view_cluster(services: Services, cluster: Cluster) -> ClusterView:

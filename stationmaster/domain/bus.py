@@ -18,13 +18,14 @@ from typing import Annotated, Any
 from pydantic import Field, SecretStr, ValidationError
 
 from stationmaster.domain.frozen import Frozen
-from stationmaster.domain.ids import RunId
+from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.outside import Count, Moment
 from stationmaster.domain.run.events import RELAY_EVENT, RelayEvent
 
 EVENT_SOURCE = "stationmaster"
 RELAY_BATCH_DETAIL_TYPE = "Relay Batch"
 CLUSTER_DRAINED_DETAIL_TYPE = "Cluster Drained"
+NODES_WANTED_DETAIL_TYPE = "Nodes Wanted"
 
 
 class LogTail(Frozen):
@@ -61,6 +62,14 @@ class RelayBatch(Frozen):
     log_tails: list[LogTail] = []
     heartbeat: bool = False
     signature: str = ""
+
+
+class NodesWanted(Frozen):
+    """Detail of the entry by which somebody asks for a cluster's nodes."""
+
+    cluster_id: ClusterId
+    asked: str = Field(max_length=64)
+    """The same for each delivery of one question."""
 
 
 def relay_key(deployment_key: SecretStr, run_id: RunId) -> SecretStr:

@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.job_kinds import ConditionName, JobCondition, JobKind
-from stationmaster.domain.names import LABEL_GUESTS
+from stationmaster.domain.names import LABEL_GUESTS, LABEL_RUN_ID
+from stationmaster.kubernetes.node_problems import node_problems
 from stationmaster.rendering.job_backends import JobBackend
 from stationmaster.rendering.metadata import (
     HEALTHY,
@@ -61,6 +62,10 @@ class NodeView(Frozen):
     """What SageMaker HyperPod's labels say against pods on it; "" for nothing."""
     taints: tuple[str, ...] = ()
     """The keys of the taints that keep pods away which do not tolerate them."""
+    capacity: dict[str, str] = {}
+    """What it has of each resource, whether pods may use it or not."""
+    problems: tuple[str, ...] = ()
+    """The conditions, but for being ready, that say that something is wrong."""
 
     def count(self, resource: str) -> int:
         """Return the allocatable devices of a resource; 0 while no plugin advertises it."""
@@ -90,6 +95,8 @@ class PodView(Frozen):
     """The digest of its first container's image, `sha256:...`; empty where the node says none."""
     restarts: int = 0
     unschedulable: str = ""
+    run_id: str = ""
+    """The run that it is of; empty for none."""
     ending: bool = False
     """Whether its deletion was requested, and its node has not confirmed the end yet."""
 
@@ -187,6 +194,8 @@ def parse_node(item: Json) -> NodeView:
             for taint in spec.get("taints") or []
             if taint.get("effect") in ("NoSchedule", "NoExecute")
         ),
+        capacity=status.get("capacity") or {},
+        problems=node_problems(status),
     )
 
 
@@ -285,6 +294,7 @@ def parse_pod(item: Json) -> PodView:
             ),
             "",
         ),
+        run_id=(item["metadata"].get("labels") or {}).get(LABEL_RUN_ID, ""),
         ending="deletionTimestamp" in item["metadata"],
     )
 

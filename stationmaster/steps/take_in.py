@@ -15,18 +15,21 @@ from typing import Any, Final
 from pydantic import AwareDatetime, SecretStr, ValidationError
 
 from stationmaster.domain.bus import (
+    NODES_WANTED_DETAIL_TYPE,
     RELAY_BATCH_DETAIL_TYPE,
+    NodesWanted,
     RelayBatch,
     Unread,
     is_signed,
     read_batch,
     signature,
 )
-from stationmaster.domain.errors import RunNotFound, Unreadable
+from stationmaster.domain.errors import ClusterNotFound, RunNotFound, Unreadable
 from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.outside import first_problem
 from stationmaster.services import Services
 from stationmaster.setting_aside import set_aside
+from stationmaster.steps.parts.node_looks import look_at_nodes
 from stationmaster.steps.record_events import record_batch, record_dead_execution
 
 RECORDER: Final = "recorder"
@@ -62,6 +65,14 @@ def take_in(services: Services, event: Any) -> dict[str, int]:
     arrived = _Arrived(services, event)
     if arrived.detail_type == RELAY_BATCH_DETAIL_TYPE:
         _take_in_batch(services, arrived)
+        return arrived.answer()
+    if arrived.detail_type == NODES_WANTED_DETAIL_TYPE:
+        try:
+            look_at_nodes(services, NodesWanted.model_validate(arrived.detail))
+        except ValidationError as exc:
+            arrived.set_aside("a question for nodes", first_problem(exc))
+        except (ClusterNotFound, Unreadable) as exc:
+            arrived.set_aside("a question for nodes", str(exc))
         return arrived.answer()
     try:
         dead = DeadExecution.model_validate(arrived.detail)

@@ -15,6 +15,7 @@ from pydantic import AwareDatetime
 from run_blocks import RUN_ID, START
 
 from stationmaster.domain.cluster.aggregate import Check
+from stationmaster.domain.cluster.nodes import SeenNode
 from stationmaster.domain.cluster.resources import Resource, ResourceStatus
 from stationmaster.domain.progress_lines import Sample
 from stationmaster.domain.resources import ResourceKind
@@ -97,6 +98,8 @@ def _of(hint: Any) -> st.SearchStrategy | None:
     if get_origin(hint) is UnionType:
         inner = [_of(each) for each in arguments]
         return None if None in inner else st.one_of(inner)
+    if isinstance(hint, type) and issubclass(hint, SeenNode):
+        return st.builds(hint, **{name: _of(f.annotation) for name, f in hint.model_fields.items()})
     return VALUES.get(getattr(hint, "__supertype__", hint))
 
 
@@ -104,7 +107,11 @@ def shown(value: Any) -> Iterator[str]:
     """Each text of blocks that somebody reads; in mrkdwn, no address becomes a link."""
     if isinstance(value, dict):
         assert value.get("type") != "mrkdwn" or value["verbatim"]
-        is_plain = value.get("type") in ("plain_text", "text")  # of which Slack makes nothing
+        is_plain = value.get("type") in (
+            "plain_text",
+            "raw_text",
+            "text",
+        )  # of which Slack makes nothing
         texts = (value[key] for key in ("text", "alt_text", "title") if key in value)
         yield from (re.sub("[<*_~]", "", t) if is_plain else t for t in texts if isinstance(t, str))
         value = value.values()

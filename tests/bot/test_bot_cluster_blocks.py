@@ -18,6 +18,7 @@ from bot.blocks.receipt import cluster_receipt
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.cluster.leases import Lease, Waiting
+from stationmaster.domain.cluster.nodes import NodesSeen, SeenNode
 from stationmaster.domain.cluster.resources import Resource
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.events import RunPhase
@@ -236,6 +237,11 @@ RESIZED = make_cluster(earlier_sizes=[(NOW, 4)])
         ),
         (event(cl.SizeSettled, nodes=6, reason="no capacity"), make_cluster(), "6 nodes: no capac"),
         (event(cl.SizeSettled, nodes=8), make_cluster(), None),
+        (
+            event(NodesSeen, nodes=(SeenNode(name="n"),), num_nodes=1, num_ready=1),
+            make_cluster(),
+            "1 of 1 node ready, as Kubernetes says",
+        ),
         (
             event(cl.PassBegan, nodes=6, user_id="U0OTHER"),
             RESIZED,

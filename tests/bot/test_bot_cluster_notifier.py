@@ -9,6 +9,7 @@ from bot_world import CHANNEL
 from bot.stream import read_batch
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.cluster.events import ClusterPhase
+from stationmaster.domain.cluster.nodes import NodesSeen, SeenNode
 from stationmaster.domain.resources import ResourceKind
 
 FIRST, SECOND, THIRD = (f"tiny-llama-{letter * 8}" for letter in "abc")
@@ -87,6 +88,32 @@ def test_thread_of_a_cluster_names_leases_and_changes_once(
     assert thread.count("it was extended and stays until") == 1
     assert thread.count(f"run `{FIRST}` has left") == 1
     assert thread.count(f"run `{SECOND}` has 2 nodes") == 1
+
+
+def test_nodes_are_a_table_in_the_clusters_thread_at_once(tells, cluster, slack):
+    cluster.become_ready()
+    cluster.use(FIRST)
+    tells()
+    health = "cordoned: a GPU is gone"
+    where = {"instance_type": "p5.48xlarge", "zone": "us-west-2b"}
+    cordoned = SeenNode(name="ip-1", is_ready=False, gpus=(7, 8), trouble=health, **where)
+    cluster.happen(NodesSeen, nodes=(cordoned,), num_nodes=2, num_ready=1)
+    cluster.happen(NodesSeen, reason="it does not answer")
+    tells()
+
+    thread = thread_of(slack, "Cluster team-a")
+    assert "1 of 2 nodes ready, as Kubernetes says; the first 1 are listed" in thread
+    assert "its nodes are not known: it does not answer" in thread
+    (posted,) = [call for call in slack.thread if "ip-1" in call.seen]
+    rows = [[cell["text"] for cell in row] for row in posted.blocks[-1]["rows"]]
+    assert rows[1] == ["ip-1", *where.values(), "no", "7 of 8", "none", health, "none"]
+    assert "ip-1" not in thread_of(slack, FIRST)
+
+    slack.lacks = {"table"}
+    cluster.happen(NodesSeen, nodes=(cordoned,), num_nodes=2, num_ready=1)
+    tells()
+    line = f"p5.48xlarge us-west-2b \u00b7 not ready \u00b7 7 of 8 GPUs \u00b7 {health}"
+    assert line in thread_of(slack, "Cluster team-a")
 
 
 def test_run_on_a_ready_cluster_says_nothing_of_its_provisioning(tells, cluster, slack, clock):

@@ -142,6 +142,20 @@ def test_show_names_users_queue_cost_and_the_way_in(person, services, cluster):
     assert '"actions"' not in shown
 
 
+def test_nodes_are_asked_for_on_the_bus_once_for_each_request(person, cluster, monkeypatch):
+    cluster.become_ready()
+    heard = drained(monkeypatch)
+
+    answer = seen(person.type("cluster show team-a nodes", trigger_id="one"))
+    for trigger_id in ("one", "two"):
+        person.type("cluster show team-a nodes", trigger_id=trigger_id)
+
+    asked = [json.loads(detail) for detail in heard]
+    assert "the nodes of `team-a`; they follow in its card's thread" in answer
+    assert {each["cluster_id"] for each in asked} == {cluster.cluster_id}
+    assert len({each["asked"] for each in asked}) == 2
+
+
 def test_list_shows_the_clusters_that_exist(person, services, clock, cluster):
     assert "no kept cluster" in seen(person.type("cluster list"))
     cluster.begin()
@@ -314,6 +328,7 @@ def test_button_with_a_foreign_value_is_explained(person, slack, settings, actio
         ([], "cluster create team-a", "the name team-a is taken"),
         ([], "cluster resize team-a nodes=2", "type it again once it is ready"),
         ([], "validate team-a", "type it again once it is ready"),
+        ([], "cluster show team-a nodes", "is requested: it has no nodes to show"),
         ([ClusterPhase.DRAINING], "tiny-llama on=team-a", "is draining and cannot be used any m"),
         ([], "tiny-llama on=tiny-llama-0123abcd", "goes with its run"),
         (READY, "cluster resize team-a nodes=4", "has 4 nodes already"),

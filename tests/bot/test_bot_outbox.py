@@ -5,7 +5,7 @@ from bot_world import BOT_TOKEN, Clock
 from recording_slack import RecordingSlack, Refusal
 from slack_sdk import WebClient
 
-from bot.blocks.elements import Block, Content, Native, section
+from bot.blocks.elements import Block, Content, Native, section, table
 from bot.blocks.progress import loss_chart
 from bot.native_blocks import REFUSED_FOR_S, NativeBlocks
 from bot.outbox import Mark, Outbox
@@ -70,15 +70,16 @@ def test_bad_answer_of_the_uploads_own_address_is_distinguished_too(outbox, slac
 
 TASK = {"type": "task_card", "task_id": "a", "title": "nodes", "status": "complete"}
 PLAN = Native({"type": "plan", "title": "Phases", "tasks": [TASK]}, plain=section("in text"))
-MESSAGE = [section("a"), PLAN, *loss_chart([(1, 2.0), (2, 1.0)])]
+TABLE = table([["Node"], ["ip-1"]], plain=section("in text"))
+MESSAGE = [section("a"), PLAN, TABLE, *loss_chart([(1, 2.0), (2, 1.0)])]
 
 
 @pytest.mark.parametrize(
     ("lacks", "shown"),
     [
-        (set(), ["section", "plan", "data_visualization"]),
-        ({"plan"}, ["section", "section", "data_visualization"]),
-        ({"plan", "data_visualization"}, ["section"] * 3),
+        (set(), ["section", "plan", "table", "data_visualization"]),
+        ({"plan"}, ["section", "section", "table", "data_visualization"]),
+        ({"plan", "table", "data_visualization"}, ["section"] * 4),
     ],
 )
 def test_blocks_that_a_workspace_lacks_are_text_and_tried_once_a_day(

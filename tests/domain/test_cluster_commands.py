@@ -37,6 +37,7 @@ HOUR = 3_600
     [
         ("cluster list", ListClusters()),
         ("cluster show team-a", ShowCluster("team-a")),
+        ("cluster show team-a nodes", ShowCluster("team-a", nodes=True)),
         ("cluster extend team-a", ExtendCluster("team-a", 2 * HOUR)),
         ("cluster extend team-a 30m", ExtendCluster("team-a", 1800)),
         ("cluster resize team-a nodes=4", ResizeCluster("team-a", 4)),

@@ -34,6 +34,7 @@ NEEDED = {
     "account.ask": P.PREFLIGHT,
     "artifacts.verify": P.ARTIFACTS_READ,
     "bus.cluster_drained": P.BUS_PUT,
+    "bus.nodes_wanted": P.BUS_PUT,
     "clusters.describe": P.CLUSTER_READ,
     "clusters.choose_version": P.CLUSTER_CREATE,
     "clusters.ensure": P.CLUSTER_CREATE,

@@ -25,16 +25,19 @@ _BY_TYPE: Final[dict[str, Any]] = {
     "plain_text": their.PlainText,
     "plain_text_input": their.PlainTextInput,
     "plan": their.PlanBlock,
+    "raw_text": their.RawText,
     "rich_text": their.RichTextBlock,
     "rich_text_section": their.RichTextSection,
     "section": their.SectionBlock,
     "static_select": their.StaticSelectMenu,
+    "table": their.TableBlock,
     "task_card": their.TaskCardBlock,
     "text": their.RichText,
 }
 # Objects without a type, by where they are.
 _BY_PLACE: Final[dict[str, Any]] = {
     "axis_config": their.AxisConfig,
+    "column_settings": their.ColumnSettings,
     "confirm": their.ConfirmationDialogue,
     "data": their.DataPoint,
     "filter": their.ConversationFilter,

@@ -14,6 +14,7 @@ from stationmaster.domain.cluster import events as ev
 from stationmaster.domain.cluster.aggregate import Check, Cluster, LeftZone
 from stationmaster.domain.cluster.events import ClusterEvent, ClusterPhase
 from stationmaster.domain.cluster.leases import Lease, Waiting, held_nodes
+from stationmaster.domain.cluster.nodes import NodesSeen
 from stationmaster.domain.cluster.replacements import MAX_REPLACED, Replacement
 from stationmaster.domain.cluster.replacing import of_this_pass
 from stationmaster.domain.cluster.resources import resources_after
@@ -93,7 +94,7 @@ def _changes(cluster: Cluster, event: ClusterEvent) -> dict[str, object]:
         case ev.JobKindChosen():
             settled = {"hyperpod_vcpus": event.hyperpod_vcpus}
             return {"job_kind": event.kind, "spec": cluster.spec.model_copy(update=settled)}
-        case ev.ClusterPreflightWarned():
+        case ev.ClusterPreflightWarned() | NodesSeen():
             return {}  # posted in the thread; it changes no state
         case ev.TeardownStarted() | ev.TeardownCompleted() | ev.TeardownFailed():
             return _torn_down(cluster, event)

@@ -13,6 +13,7 @@ from typing import Annotated
 from pydantic import Field, TypeAdapter
 
 from stationmaster.domain.approvals import Approval, Decided
+from stationmaster.domain.cluster.nodes import NodesSeen
 from stationmaster.domain.cluster.spec import ClusterSpec
 from stationmaster.domain.event import Event, make_event_id
 from stationmaster.domain.frozen import LATE, Frozen
@@ -346,6 +347,7 @@ ClusterEvent = Annotated[
     | CheckFinished
     | NodeReplacementBegan
     | NodeReplaced
+    | NodesSeen
     | JobKindChosen,
     Field(discriminator="type"),
 ]

@@ -103,6 +103,22 @@ def read_extension(words: Sequence[str]) -> tuple[str, int]:
         raise
 
 
+def read_view(words: Sequence[str]) -> tuple[str, bool]:
+    """Read the cluster, and whether its nodes are asked for.
+
+    Raises:
+        BadCommand: no cluster, or another word after it.
+    """
+    label, rest = _label(words, "cluster show")
+    if rest and [each.lower() for each in rest] not in (["nodes"], ["node"]):
+        raise BadCommand(
+            f"/train cluster show takes one cluster, and after it nodes or nothing, got "
+            f'"{shorten(" ".join(words))}"',
+            suggestion=f"/train cluster show {quote(label)}",
+        )
+    return label, bool(rest)
+
+
 def read_size(words: Sequence[str]) -> tuple[str, int]:
     """Read the cluster, and how many nodes it gets.
 

@@ -136,7 +136,7 @@ def _read_arguments(row: Subcommand, word: str, rest: list[str], ask: Questions)
             return make(RunId(rest[0]) if rest else None)
         case Takes.LOGS | Takes.AUDIT | Takes.LONGER_LIFE:
             return make(*READERS[row.takes](rest))
-        case Takes.OTHER_SIZE | Takes.RUN_BUDGET | Takes.RUN_SIZE:
+        case Takes.OTHER_SIZE | Takes.RUN_BUDGET | Takes.RUN_SIZE | Takes.CLUSTER_VIEW:
             return make(*READERS[row.takes](rest))
         case Takes.START:
             return make(_parse_start(rest, prefix=prefix, ask=ask))

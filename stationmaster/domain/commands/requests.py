@@ -152,8 +152,11 @@ class _OfCluster:
     """The name of a kept cluster, its id, or how its id begins."""
 
 
+@dataclass(frozen=True)
 class ShowCluster(_OfCluster):
-    """Show one kept cluster."""
+    """Show one kept cluster, or its nodes as Kubernetes has them."""
+
+    nodes: bool = False
 
 
 @dataclass(frozen=True)

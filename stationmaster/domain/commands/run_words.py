@@ -8,7 +8,12 @@ from itertools import product
 from shlex import quote
 from typing import Any, Final
 
-from stationmaster.domain.commands.cluster_words import read_extension, read_nodes, read_size
+from stationmaster.domain.commands.cluster_words import (
+    read_extension,
+    read_nodes,
+    read_size,
+    read_view,
+)
 from stationmaster.domain.commands.parameters import read_pairs, shorten
 from stationmaster.domain.commands.table import Takes
 from stationmaster.domain.durations import duration_of
@@ -146,6 +151,7 @@ READERS: Final[Mapping[Takes, Callable[[Sequence[str]], tuple[Any, ...]]]] = {
     Takes.AUDIT: read_audit,
     Takes.LONGER_LIFE: read_extension,
     Takes.OTHER_SIZE: read_size,
+    Takes.CLUSTER_VIEW: read_view,
     Takes.RUN_BUDGET: read_budget,
     Takes.RUN_SIZE: read_scale,
 }

@@ -84,6 +84,7 @@ class Takes(Enum):
     COST = "[@PERSON] [YYYY-MM]"
     AUDIT = "[RUN] [@PERSON] [since=DURATION]"
     CLUSTER = "NAME"
+    CLUSTER_VIEW = "NAME [nodes]"
     NEW_CLUSTER = (
         "NAME [nodes=N] [instance=TYPE] [ttl=DURATION] [file_system=GIB|fs-...] [key=value ...]"
     )
@@ -158,9 +159,9 @@ _CLUSTER_ROWS: Final[Mapping[str, Subcommand]] = {
         ),
         Subcommand(
             f"{CLUSTER} show",
-            Takes.CLUSTER,
+            Takes.CLUSTER_VIEW,
             ShowCluster,
-            "who uses it, what it costs, when it goes, and how to reach it with kubectl",
+            "who uses it, its cost and end, and how to reach it with kubectl; or its nodes",
             ("status", "describe", "info", "get", "kubeconfig"),
             more="team-a",
         ),

@@ -13,6 +13,7 @@ from stationmaster.domain.cluster import events as ev
 from stationmaster.domain.cluster import keeping
 from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
 from stationmaster.domain.cluster.events import ClusterEvent, ClusterPhase, cluster_event_id
+from stationmaster.domain.cluster.nodes import NodesSeen
 from stationmaster.domain.cluster.spec import Window
 from stationmaster.domain.errors import ClusterDrained, ClusterFailed
 from stationmaster.domain.ids import RunId
@@ -242,6 +243,7 @@ _NewsOnly = (
     | ev.CheckFinished
     | ev.NodeReplacementBegan
     | ev.NodeReplaced
+    | NodesSeen
     | ev.JobKindChosen
     | ev.TeardownEvent
 )

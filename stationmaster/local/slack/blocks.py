@@ -233,6 +233,7 @@ def _block(*needs: str, **keys: Check) -> _Shape:
 
 _RICH: Final = _typed({"rich_text_section": _Shape({"elements": _anything}, ("elements",))})
 _DETAILS: Final = _typed({"rich_text": _block("elements", elements=_array(_RICH, most=1))})
+_CELL: Final = _typed({"raw_text": _Shape({"text": _string(3000)}, ("text",))})
 _TASK: Final = _block(
     "task_id",
     "title",
@@ -262,6 +263,13 @@ _BLOCKS: Final[Mapping[str, _Shape]] = {
         optional=_anything,
         dispatch_action=_anything,
     ),
+    "table": _block(
+        "rows",
+        rows=_array(_array(_CELL, most=20), most=100),
+        column_settings=_array(
+            _Shape({"align": _one_of("left", "center", "right"), "is_wrapped": _anything}), most=20
+        ),
+    ),
     "plan": _block(
         "title", title=_string(3000), tasks=_array(_typed({"task_card": _TASK}), most=50)
     ),
@@ -277,6 +285,8 @@ def check_blocks(blocks: object, *, most: int = BLOCKS_PER_MESSAGE) -> list[str]
     kinds = [block.get("type") for block in listed if isinstance(block, dict)]
     if kinds.count("data_visualization") > _CHARTS_PER_MESSAGE:
         findings.add(f"no more than {_CHARTS_PER_MESSAGE} charts allowed", "/blocks")
+    if kinds.count("table") > 1:
+        findings.add("only one table allowed", "/blocks")
     for index, block in enumerate(listed):
         elements = block.get("elements") if isinstance(block, dict) else None
         if isinstance(elements, list):

@@ -76,7 +76,14 @@ AT_LIMIT: list[tuple[int, Build, bool]] = [
     (12, lambda n: chart(series=n), True),
     (20, lambda n: chart(name="x" * n), True),
     (2, lambda n: chart() * n, False),
+    (1, lambda n: rows(1) * n, False),
+    (100, lambda n: rows(count=n), True),
+    (20, lambda n: rows(1, columns=n), True),
 ]
+
+
+def rows(count: int, columns: int = 1) -> list[dict[str, Any]]:
+    return [{"type": "table", "rows": [[{"type": "raw_text", "text": "x"}] * columns] * count}]
 
 
 def test_kinds_that_an_independent_library_has_no_model_of_are_named() -> None:

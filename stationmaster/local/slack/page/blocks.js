@@ -35,6 +35,10 @@ const BLOCKS = {
   plan: (block) =>
     h("div", { class: "bk-plan", "data-testid": "plan" },
       h("strong", {}, ...plain(block.title)), ...(block.tasks || []).map(taskCard)),
+  table: (block) =>
+    h("table", { class: "bk-table", "data-testid": "table" },
+      ...block.rows.map((row, index) =>
+        h("tr", {}, ...row.map((cell) => h(index ? "td" : "th", {}, drawn(cell.text)))))),
   divider: () => h("hr", { class: "bk-divider" }),
   actions: (block, message) =>
     h("div", { class: "bk-actions" },
