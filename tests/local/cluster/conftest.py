@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from api_probes import CRDS, PYTORCHJOBS, Asked, asking
 
-from tests.support.cluster_fixtures import Cluster, Kubectl, kubectl_path, start_cluster
+from tests.support import kube_apiserver
+from tests.support.cluster_fixtures import (
+    Cluster,
+    Kubectl,
+    eventually,
+    kubectl_path,
+    pytorchjob_crd,
+    start_cluster,
+)
 
 
 @pytest.fixture
@@ -26,6 +36,30 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     started.install_operator()
     yield started
     started.close()
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
+    with asking(tmp_path_factory.mktemp("asked")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module", params=["local", "real"])
+def anywhere(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Asked]:
+    """The API of a local cluster, and of a real one where KUBE_APISERVER names its program."""
+    if request.param == "local":
+        yield request.getfixturevalue("asked")
+        return
+    if not kube_apiserver.PROGRAM:
+        pytest.skip("KUBE_APISERVER names no kube-apiserver")
+    directory = tmp_path_factory.mktemp("real")
+    with kube_apiserver.kube_apiserver(directory) as api:
+        real = Asked(SimpleNamespace(api=api))
+        assert real("POST", CRDS, pytorchjob_crd()).status == 201
+        eventually(lambda: real("GET", PYTORCHJOBS).status == 200, "PyTorchJobs")
+        yield real
 
 
 @pytest.fixture(scope="module")

@@ -70,26 +70,6 @@ def test_page_with_the_token_is_refused(
     assert words in body
 
 
-def test_replace_with_stale_version_is_conflict(cluster: Cluster) -> None:
-    first = cluster.core.create_namespaced_config_map("default", config_map("stale", a="1"))
-    cluster.core.patch_namespaced_config_map("stale", "default", {"data": {"a": "2"}})
-    first.data = {"a": "3"}
-
-    with pytest.raises(ApiException) as caught:
-        cluster.core.replace_namespaced_config_map("stale", "default", first)
-
-    assert caught.value.status == 409
-    assert body_of(caught.value)["reason"] == "Conflict"
-
-
-def test_write_without_change_keeps_the_version(cluster: Cluster) -> None:
-    first = cluster.core.create_namespaced_config_map("default", config_map("same", a="1"))
-
-    again = cluster.core.patch_namespaced_config_map("same", "default", {"data": {"a": "1"}})
-
-    assert again.metadata.resource_version == first.metadata.resource_version
-
-
 def test_list_is_read_page_by_page() -> None:
     items = [{"metadata": {"name": name}} for name in "abc"]
     first, token = page(items, 2, None)

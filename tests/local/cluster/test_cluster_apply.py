@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,16 +16,9 @@ from api_probes import (
     VOLUMES,
     Answer,
     Asked,
-    asking,
 )
 
 from tests.support.cluster_fixtures import eventually, pytorchjob
-
-
-@pytest.fixture(scope="module")
-def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
-    with asking(tmp_path_factory.mktemp("ownership")) as server:
-        yield server
 
 
 def body(kind: str, name: str, **fields: Any) -> dict[str, Any]:
@@ -184,26 +176,3 @@ def test_same_apply_again_writes_nothing(asked: Asked) -> None:
 
     assert first.status == 201
     assert second.body["metadata"] == stored.body["metadata"]
-
-
-NAMED = {"fieldManager": "m"}
-OF_FIELDS = {"metadata": {"name": "options", "managedFields": []}}
-
-
-@pytest.mark.parametrize(
-    ("query", "changes", "status", "expected"),
-    [
-        ({}, {}, 422, "fieldManager: Required value: is required for apply patch"),
-        (NAMED, {"apiVersion": "v2"}, 400, "Specified patch version: v2, expected: v1"),
-        (NAMED, OF_FIELDS, 400, "metadata.managedFields must be nil"),
-    ],
-)
-def test_wrong_options_of_an_apply_are_refused(
-    asked: Asked, query: Any, changes: Any, status: int, expected: str
-) -> None:
-    item = {**config("options"), **changes}
-
-    refused = asked("PATCH", f"{CONFIG_MAPS}/options", item, content_type=APPLY, **query)
-
-    assert refused.status == status
-    assert expected in refused.message

@@ -80,12 +80,19 @@ def test_claim_in_use_goes_once_its_pod_is_deleted(asked: Asked) -> None:
     asked("DELETE", f"{PODS}/late")
 
 
-def test_bound_volume_goes_after_its_claim(asked: Asked) -> None:
+@pytest.mark.parametrize("replaced", [False, True])
+def test_bound_volume_goes_after_its_claim(asked: Asked, replaced: bool) -> None:
+    def claim_of() -> Any:
+        stored = asked("GET", f"{VOLUMES}/bound").body
+        is_bound = stored["status"]["phase"] == "Bound" and "finalizers" in stored["metadata"]
+        return is_bound and stored["spec"].get("claimRef")
+
     asked("POST", VOLUMES, volume("bound", storageClassName=""))
     asked("POST", CLAIMS, claim("binding", storageClassName="", volumeName="bound"))
-    eventually(
-        lambda: asked("GET", f"{VOLUMES}/bound").body["status"]["phase"] == "Bound", "a binding"
-    )
+    first = eventually(claim_of, "a binding")
+    if replaced:
+        asked("PUT", f"{VOLUMES}/bound", volume("bound", storageClassName=""))
+        assert eventually(claim_of, "the binding again") == first
 
     asked("DELETE", f"{VOLUMES}/bound")
     kept = asked("GET", f"{VOLUMES}/bound")
@@ -94,23 +101,6 @@ def test_bound_volume_goes_after_its_claim(asked: Asked) -> None:
     assert kept.body["metadata"]["finalizers"] == ["kubernetes.io/pv-protection"]
     gone(asked, f"{CLAIMS}/binding")
     gone(asked, f"{VOLUMES}/bound")
-
-
-def test_volume_that_was_replaced_without_its_claim_is_bound_again_and_goes(asked: Asked) -> None:
-    asked("POST", VOLUMES, volume("again", storageClassName=""))
-    asked("POST", CLAIMS, claim("again", storageClassName="", volumeName="again"))
-
-    def claim_of() -> Any:
-        stored = asked("GET", f"{VOLUMES}/again").body
-        return stored["status"]["phase"] == "Bound" and stored["spec"].get("claimRef")
-
-    first = eventually(claim_of, "a binding")
-    asked("PUT", f"{VOLUMES}/again", volume("again", storageClassName=""))
-    assert eventually(claim_of, "a binding again") == first
-
-    asked("DELETE", f"{VOLUMES}/again")
-    asked("DELETE", f"{CLAIMS}/again")
-    gone(asked, f"{VOLUMES}/again")
 
 
 def test_foreground_owner_waits_for_dependents_that_block_it(asked: Asked) -> None:

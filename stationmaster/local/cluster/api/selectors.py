@@ -120,7 +120,8 @@ def parse_field_selector(text: str, resource: str) -> Predicate:
         if not sign:
             raise errors.bad_request(f"invalid selector: '{text}'; can't understand '{term}'")
         if path not in ("metadata.name", "metadata.namespace", *_FIELDS.get(resource, ())):
-            raise errors.bad_request(f"field label not supported: {path}")
+            known = '"metadata.name", "metadata.namespace"'
+            raise errors.bad_request(f'"{path}" is not a known field selector: only {known}')
         terms.append((path, value, negated))
 
     def matches(obj: Object) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from stationmaster.local.cluster.api import resources
 from stationmaster.local.cluster.api.conditions import is_going
-from stationmaster.local.cluster.api.deletion import PROTECTION
+from stationmaster.local.cluster.api.deletion import PROTECTION, protect
 from stationmaster.local.cluster.api.objects import Objects
 from stationmaster.local.cluster.api.quantities import parse_quantity
 from stationmaster.local.cluster.api.resources import Object
@@ -88,10 +88,7 @@ class VolumeBinder(Controller):
         self.objects.modify(resources.CLAIMS, metadata["namespace"], metadata["name"], bind_claim)
 
     def _settle(self, name: str) -> None:
-        """Say what a volume is once its claim is gone, or once it was replaced without its claim.
-
-        Source: kubernetes, pkg/controller/volume/persistentvolume, syncVolume.
-        """
+        """Say what a volume is without its claim. Source: kubernetes, pv_controller.go."""
         with self.objects.store.lock:
             volume = self.objects.find(resources.VOLUMES, "", name)
             if volume is None:
@@ -140,7 +137,7 @@ def _satisfies(volume: Object, claim: Object) -> bool:
 
 
 class StorageProtection(Controller):
-    """Takes the finalizers from claims and volumes that are free to go."""
+    """Takes the finalizers from claims and volumes that are free to go, and from no others."""
 
     name = "protection"
 
@@ -162,6 +159,8 @@ class StorageProtection(Controller):
             is_held = finalizer in (obj["metadata"].get("finalizers") or [])
             if is_going(obj) and is_held and not self._is_used(kind, obj):
                 self.objects.modify(resource, namespace, name, lambda o: _take(o, finalizer))
+            elif not is_going(obj):
+                self.objects.modify(resource, namespace, name, lambda o: protect(resource, o))
         return None
 
     def _is_used(self, kind: str, obj: Object) -> bool:
