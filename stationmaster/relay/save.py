@@ -55,7 +55,7 @@ from stationmaster.relay.config import SavingConfig
 from stationmaster.relay.job_output import ByteProgress, run_program
 from stationmaster.relay.s3 import NotDone
 from stationmaster.relay.saving.bucket import AlreadySaved, ResultsBucket
-from stationmaster.relay.saving.pod_logs import PodLogs, joined
+from stationmaster.relay.saving.pod_logs import PodLogs, joined, num_printed
 from stationmaster.relay.saving.sources import RunDirectory, SavedStep
 from stationmaster.relay.saving.tree import Tree
 from stationmaster.relay.saving.uploads import (
@@ -223,7 +223,7 @@ def _log_files(
 
     def with_saved(path: str, text: bytes) -> bytes:
         for each in saved.get(path, ()):
-            if each.num_bytes > len(text):
+            if each.num_bytes > num_printed(text):
                 text = joined(each.bucket.read(each.path) or b"", text)
         return text
 

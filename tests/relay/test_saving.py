@@ -229,6 +229,7 @@ END = b"2026-01-02T00:00:07Z end\n"
         pytest.param(WHOLE, WHOLE, id="all"),
         pytest.param(WHOLE[:30] + b"[stationmaster] HTTP 500\n", WHOLE, id="a part"),
         pytest.param(b"[stationmaster] HTTP 404\n", WHOLE, id="none"),
+        pytest.param(b"[stationmaster] HTTP 500: %s\n" % (b"x" * 800), WHOLE, id="a long refusal"),
         pytest.param(WHOLE[-60:] + END, WHOLE + END, id="lines after a rotation"),
     ],
 )

@@ -28,6 +28,7 @@ from stationmaster.relay.pods import (
 
 MAX_LOG_BYTES: Final = 16 * 2**20
 _NOTE: Final = "[stationmaster] "
+_OURS: Final = re.compile(rb"^\[stationmaster\] .*\n?", re.MULTILINE)
 _STAMP: Final = re.compile(rb"^\d{4}-\d\d-\d\dT[\d:.]+", re.MULTILINE)
 
 
@@ -39,6 +40,11 @@ class PodLog:
     text: bytes
 
 
+def num_printed(text: bytes) -> int:
+    """Count the bytes of a log that the pod printed: what we noted in it does not count."""
+    return len(_OURS.sub(b"", text))
+
+
 def joined(stored: bytes, new: bytes) -> bytes:
     """Join a log that was saved before with what was read now: never less than it was.
 
@@ -46,10 +52,10 @@ def joined(stored: bytes, new: bytes) -> bytes:
     """
     first = _STAMP.search(new)
     if first is None:
-        return max(stored, new, key=len)
+        return max(stored, new, key=num_printed)
     later = (found.start() for found in _STAMP.finditer(stored) if found[0] >= first[0])
     whole = stored[: next(later, len(stored))] + new
-    return whole[-2 * MAX_LOG_BYTES :] if len(whole) >= len(stored) else stored
+    return max(whole[-2 * MAX_LOG_BYTES :], stored, key=num_printed)
 
 
 class PodLogs:
