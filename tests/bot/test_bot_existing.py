@@ -36,6 +36,10 @@ def test_card_of_a_cluster_says_whose_file_system_it_is_and_that_it_stays():
         assert check_blocks(content.blocks) == []
         assert f"`{ID}`, which stays and is not in the bill" in seen_blocks(content)
     assert f"file system {ID} stays with all that is on it. No run uses it." in seen_blocks(card)
+    claim = SPEC.file_system.model_copy(update={"existing_id": "pvc:ml/data"})
+    claimed = make_cluster(spec=SPEC.model_copy(update={"file_system": claim}))
+    shown = seen_blocks(cluster_card(ClusterView(claimed), now=NOW))
+    assert "claim `pvc:ml/data`, which stays" in shown, "of no size that is known"
 
 
 @pytest.mark.parametrize("words", ["plan tiny-llama", "tiny-llama", "cluster create lab"])
