@@ -15,6 +15,7 @@ from stationmaster.diagnosis.nccl.transport import Kind, Transport
 from stationmaster.domain.catalogue.instances import CATALOGUE
 from stationmaster.domain.errors import UserError
 from stationmaster.domain.keys.own_code import is_joining
+from stationmaster.domain.planning.cost import NodeSource
 from stationmaster.domain.planning.plan import Plan, plan_recipe
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.detections import found as now_wrong
@@ -123,6 +124,11 @@ def planned(run: Run) -> Plan | None:
         recipe = run.request.resolved
         if not recipe.needs_gpu:
             return None
-        return plan_recipe(recipe, nodes=nodes, instance_type=run.placement.instance_type)
+        return plan_recipe(
+            recipe,
+            nodes=nodes,
+            instance_type=run.placement.instance_type,
+            source=NodeSource(is_prepaid=True),  # a type without a price has a speed as well
+        )
     except UserError:
         return None  # the recipe or the instance type is not known any more

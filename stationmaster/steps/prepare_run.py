@@ -76,7 +76,7 @@ def _await_limit_s(run: Run) -> int:
         nodes=placement.nodes,
         min_nodes=request.min_nodes,
         instance_type=placement.instance_type,
-        source=NodeSource(is_prepaid=request.is_prepaid),
+        source=NodeSource(is_prepaid=request.is_prepaid or bool(request.eks_name)),
     )
     return await_limit_s(plan.longest_duration_s)
 

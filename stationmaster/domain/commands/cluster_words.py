@@ -194,7 +194,9 @@ def _read_new_cluster(
     nodes = _nodes(values.get("nodes", str(DEFAULT_NODES)))
     typed = Typed(words=_with_size(values), max_nodes=MAX_NODES, ask=ask)
     start, options = read_options(typed, _RECIPE, families=_FAMILIES)
-    instance = _instance(capacity.instance_of(start) or DEFAULT_INSTANCE)
+    instance = _instance(
+        capacity.instance_of(start) or DEFAULT_INSTANCE, is_paid=not options.eks_name
+    )
     capacity.refuse_kept_block(options, "cluster create")
     capacity.refuse_too_few(capacity.found_of(start), nodes)
     spec = spec_for_any(
@@ -231,8 +233,8 @@ def _with_size(values: Mapping[str, str]) -> Mapping[str, str]:
     return {**values, usual: gib}
 
 
-def _instance(name: str) -> InstanceType:
-    """Read an instance type that recipes can train on.
+def _instance(name: str, *, is_paid: bool) -> InstanceType:
+    """Read an instance type that recipes can train on; one that is paid for needs a price.
 
     Raises:
         UnknownInstance, BadParameter: none of that name, or one that no recipe could use.
@@ -246,7 +248,7 @@ def _instance(name: str) -> InstanceType:
             f"instance={name} has {instance.gpu} GPUs, which the training image's CUDA 13 does not "
             "support"
         )
-    if instance.price_per_hour_usd is None:
+    if is_paid and instance.price_per_hour_usd is None:
         raise BadParameter(
             f"instance={name} has no on-demand price in the catalogue, so what the cluster costs "
             "is unknown"

@@ -11,6 +11,7 @@ from typing import Final
 
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.recipes import PRESET, Recipe
+from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.datasets import Listing
 from stationmaster.domain.errors import BadCommand
@@ -23,7 +24,7 @@ from stationmaster.domain.keys.names import (
 )
 from stationmaster.domain.keys.questions import Questions
 from stationmaster.domain.keys.registry import NOTED, Options, read_options
-from stationmaster.domain.planning.cost import ON_DEMAND, Shared
+from stationmaster.domain.planning.cost import NodeSource, Shared
 from stationmaster.domain.planning.epochs import with_assumed_steps
 from stationmaster.domain.planning.plan import Plan, plan_of_program, plan_recipe
 
@@ -92,6 +93,11 @@ def read_start(
     )
 
 
+def _source(cluster: Cluster) -> NodeSource:
+    """Return where the nodes of a kept cluster come from; others pay for those of theirs."""
+    return NodeSource(is_prepaid=bool(cluster.spec.eks_name))
+
+
 def _plan(start: Start, options: Options, listing: Listing | None) -> Plan:
     """Plan what the start would create and cost, by all of its recipe's rules; keys add notes."""
     counted, note = with_assumed_steps(start.resolved, listing)
@@ -111,12 +117,14 @@ def _plan(start: Start, options: Options, listing: Listing | None) -> Plan:
         listing=listing,
         restored_bytes=resume_from.restored_bytes(start),
         trains=not options.program,
-        source=ON_DEMAND if cluster else capacity.source_of(start),
+        source=_source(cluster) if cluster else capacity.source_of(start),
     )
     if cluster is None:
         file_system.refuse_no_room(start, plan)
     plan = plan_of_program(plan) if options.program else plan
     plan = plan_of_guest(plan, options.eks_name) if options.eks_name else plan
+    if cluster is not None and cluster.spec.eks_name:
+        plan = plan.model_copy(update={"price_per_hour_usd": 0.0, "estimated_cost_usd": 0.0})
     notes = [note] if note and not options.program else []
     notes += [said for family in NOTED for said in family.note(start, plan)]
     return plan.model_copy(update={"warnings": [*notes, *plan.warnings]})

@@ -105,7 +105,8 @@ def source_of(start: Start) -> NodeSource:
     """Return where the nodes come from, for a plan."""
     own, found = start.part(Option), found_of(start)
     if found is None:
-        return NodeSource(words="spot instances" if own.is_spot else "")
+        is_guest = bool(start.part(eks_cluster.Option).eks_name)
+        return NodeSource(words="spot instances" if own.is_spot else "", is_prepaid=is_guest)
     return NodeSource(words=f"of {_called(found)}", is_prepaid=own.is_prepaid, is_placed=True)
 
 

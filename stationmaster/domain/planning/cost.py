@@ -82,7 +82,7 @@ class NodeSource:
     words: str = ""
     """After their number and type, such as "spot instances"; "" for instances on demand."""
     is_prepaid: bool = False
-    """They were paid for in advance, and add nothing to price and cost."""
+    """They were paid for in advance, or others pay, and add nothing to price and cost."""
     is_placed: bool = False
     """They are where a reservation is, and in no placement group of the run's."""
 

@@ -8,7 +8,16 @@ from stationmaster.domain.commands.grammar import parse_command
 from stationmaster.domain.commands.requests import CreateCluster
 from stationmaster.domain.errors import NotPossibleNow
 from stationmaster.domain.keys.registry import typed_options
-from tests.support.typed import FILE_SYSTEM, STORAGE, Account, parse, refused, start_of
+from tests.support.typed import (
+    FILE_SYSTEM,
+    STORAGE,
+    Account,
+    finding,
+    kept,
+    parse,
+    refused,
+    start_of,
+)
 
 GUEST = f"cluster=eks:theirs file_system={FILE_SYSTEM}"
 
@@ -52,6 +61,17 @@ def test_hyperpod_cluster_is_the_eks_cluster_that_sagemaker_names() -> None:
     assert typed_options(start.options)["cluster"] == "eks:theirs"
     assert "cluster=hyperpod:pod-theirs is EKS cluster theirs" in start.plan.warnings
     assert any("billed by SageMaker" in each for each in start.plan.warnings)
+
+
+def test_guest_may_be_on_machines_without_a_price_in_the_catalogue() -> None:
+    words = f"nodes=2 instance=p5e.48xlarge {GUEST}"
+
+    assert start_of(f"llama2-7b {words}").plan.price_per_hour_usd == 0.0
+    made = parse(f"cluster create lab {words}")
+    assert isinstance(made, CreateCluster)
+    on = start_of("llama2-7b on=team-a", find_cluster=finding(kept(made.spec)))
+    assert on.plan.price_per_hour_usd == 0.0
+    assert "has no on-demand price" in str(refused("llama2-7b instance=p5e.48xlarge"))
 
 
 def test_types_of_hyperpod_are_those_of_ec2_in_clusters_of_others_only() -> None:
