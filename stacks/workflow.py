@@ -120,7 +120,8 @@ class WorkflowStack(cdk.Stack):
         cluster_access_arns: tuple[str, ...],
     ) -> Settings:
         """Set what every function, the bot's included, finds in its environment."""
-        roles, images_of = self.granted.roles, ("training", "relay", *FRAMEWORK_IMAGES.values())
+        roles = self.granted.roles
+        images_of = ("training", "cpu", "relay", *FRAMEWORK_IMAGES.values())
         of_network = {"vpc_id", "subnet_ids"}
         alike = (StageConfig.model_fields.keys() & Settings.model_fields.keys()) - of_network
         return Settings(

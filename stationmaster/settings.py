@@ -144,6 +144,11 @@ class Settings(Frozen, extra="forbid"):
         description="role of the CloudWatch agent on clusters with GPUs; none without it",
     )
     training_image: str = TRAINING_IMAGE
+    cpu_image: str = Field(
+        default="",
+        description="image of the product's trainer, and of checks, where no GPU is used; the "
+        "training image without it",
+    )
     megatron_image: str = Field(
         default="", description="image of the recipes that Megatron-LM trains; none without it"
     )
@@ -238,7 +243,11 @@ class Settings(Frozen, extra="forbid"):
         own = dict(each.partition("=")[::2] for each in self.tags)
         return {**own, TAG_DEPLOYMENT: self.deployment}
 
-    def image_of(self, framework: Framework) -> str:
+    def trainer_image(self, *, on_gpus: bool) -> str:
+        """Return the image that has the product's own trainer, for such nodes."""
+        return self.training_image if on_gpus or not self.cpu_image else self.cpu_image
+
+    def image_of(self, framework: Framework, *, on_gpus: bool = True) -> str:
         """Return the image for pods of `framework`; "" where the deployment has none."""
         match framework:
             case "megatron-lm":
@@ -248,7 +257,7 @@ class Settings(Frozen, extra="forbid"):
             case "torchtitan":
                 return self.torchtitan_image
             case "fsdp" | "ddp" | "torch-elastic":
-                return self.training_image
+                return self.trainer_image(on_gpus=on_gpus)
 
     def to_environment(self) -> dict[str, str]:
         """Return the variables that `from_environment` reads back to an equal object.

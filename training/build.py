@@ -20,7 +20,6 @@ from stationmaster.domain import checkpoints
 from stationmaster.domain.catalogue.models import ImageModel
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.catalogue.training_config import steps_over
-from stationmaster.domain.errors import BadParameter
 from stationmaster.domain.results import TRAINER_FACTS_FILE, TrainerFacts
 from training.config import TrainerConfig, decisive, fingerprint
 from training.data.image_lists import PreparedImages, prepare_images
@@ -153,28 +152,14 @@ def build_trainer(
 
 
 def with_known_steps(config: TrainerConfig, samples: int | None) -> TrainerConfig:
-    """Return the configuration with the steps that its epochs are, of data with so many samples.
-
-    Raises:
-        BadParameter: the data is a stream, or the step to profile comes after the last.
-    """
+    """Return the configuration with the steps that its epochs are, of data with so many samples."""
     training = config.recipe.own_training
-    if not training.epochs:
+    if not training.epochs or samples is None:  # of a stream the recipe refuses epochs
         return config
-    if samples is None:
-        raise BadParameter(
-            f'epochs={training.epochs} needs data whose length is known, and dataset="'
-            f'{training.dataset}" is read as a stream; use steps=, or pack it before'
-        )
     steps = steps_over(training, samples)
-    if training.profile > steps:
-        raise BadParameter(
-            f"profile={training.profile} is after the last of {steps} steps, which "
-            f"epochs={training.epochs} are; use {steps} or less"
-        )
-    known = {"steps": steps, "warmup_steps": min(training.warmup_steps, steps)}
-    recipe = config.recipe.model_copy(update={"training": training.model_copy(update=known)})
-    return replace(config, recipe=recipe)
+    most = {key: min(getattr(training, key), steps) for key in ("warmup_steps", "profile")}
+    changed = training.model_copy(update={"steps": steps, **most})
+    return replace(config, recipe=config.recipe.model_copy(update={"training": changed}))
 
 
 def _open_checkpoints(

@@ -42,14 +42,13 @@ from stationmaster.domain.errors import PermanentError
 from stationmaster.domain.full_disk import is_disk_full
 from stationmaster.domain.progress_lines import EvaluatedLine
 from training.agreement import damage_of, from_rank_0, on_every_rank
-from training.best import read_best, write_best
+from training.evaluation import read_best, write_best
 from training.hashed_files import HashedFiles, HashingWriter
 from training.host_copies import Stager, Staging
 from training.manifest import (
     again,
     checkpoint_path,
     num_tries,
-    read_manifest,
     remove_old,
     write_manifest,
 )
@@ -278,16 +277,11 @@ class Checkpointer:
     def best(self, *, up_to: int) -> EvaluatedLine | None:
         """Return the evaluation of the best checkpoint of no later step, if that is whole."""
         found = from_rank_0(lambda: again(lambda: read_best(self._directory)), self._ranks)
-        if found is None or found.step > up_to:
+        if found is None or found[0].step > up_to:
             return None
-        path = self.path(found.step)
-        manifest = from_rank_0(lambda: again(lambda: read_manifest(path)), self._ranks)
-        damage = "it is not complete"
-        if isinstance(manifest, Manifest):
-            damage = self._first_damage(manifest, cached=True)
-        if damage:
-            logger.warning("the best checkpoint, of step %d, is lost: %s", found.step, damage)
-        return None if damage else found
+        if damage := self._first_damage(found[1], cached=True):
+            logger.warning("the best checkpoint is lost: %s", damage)
+        return None if damage else found[0]
 
     def _await(self, pending: _Pending) -> tuple[int, float]:
         try:
@@ -363,12 +357,8 @@ class Checkpointer:
         write_manifest(path, manifest.model_copy(update={"verified": True}))
         try:
             best = read_best(self._directory)
-            remove_old(
-                self._directory,
-                kept=self._kept,
-                damaged=self._search.damaged,
-                best=best.step if best is not None else None,
-            )
+            step, damaged = best[0].step if best else None, self._search.damaged
+            remove_old(self._directory, kept=self._kept, damaged=damaged, best=step)
         except OSError as exc:
             logger.warning("old checkpoints stay until the next save: %s", exc)
 

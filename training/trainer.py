@@ -35,7 +35,6 @@ from stationmaster.domain.progress_lines import (
     StartedLine,
 )
 from stationmaster.domain.results import PROFILE
-from training.best import is_better
 from training.checkpoint import Checkpointer, State
 from training.config import TrainerConfig
 from training.evaluation import evaluate
@@ -98,7 +97,6 @@ class Trainer:
         """The newest evaluation."""
         self._saves_best = self._training.save_best != "off"
         self._best: EvaluatedLine | None = None
-        """The evaluation of the checkpoint that is kept as the best one."""
         self._num_samples = config.num_samples
         self._profile = config.output_dir / PROFILE
         self._newest_batches: list[Batch] = []
@@ -162,7 +160,6 @@ class Trainer:
                     tokens_seen=self._position.targets_seen,
                     model_path=str(model),
                     best_step=self._best.step if self._best is not None else None,
-                    best_loss_nats=self._best.loss_nats if self._best is not None else None,
                     samples=tuple(samples),
                 )
             )
@@ -255,23 +252,23 @@ class Trainer:
     def _evaluate(self) -> None:
         """Measure the loss on the held-out samples, and keep what is the best one so far."""
         began = time.perf_counter()
-        evaluation = evaluate(
-            self._task,
-            self._parallel,
-            self._ranks,
-            self._watchdog,
-            step=self._position.step,
-            total_steps=self._training.steps,
-        )
-        if evaluation is not None:
-            self._evaluation = evaluation
-            self._progress.emit(evaluation)
-            if self._saves_best and is_better(evaluation, self._best, self._ranks):
-                self._best = evaluation
-                if self._checkpointer.last_step_started != evaluation.step:
-                    self._start_save()
-                self._checkpointer.mark_best(evaluation)
+        found = evaluate(self._task, self._parallel, self._ranks, self._watchdog)
+        if found is not None:
+            here = {"step": self._position.step, "total_steps": self._training.steps}
+            self._evaluation = found.model_copy(update=here)
+            self._progress.emit(self._evaluation)
+            self._keep_if_best(self._evaluation)
         self._throughput.leave_out(time.perf_counter() - began)
+
+    def _keep_if_best(self, found: EvaluatedLine) -> None:
+        is_lower = self._best is None or found.loss_nats < self._best.loss_nats
+        mine = float(self._saves_best and math.isfinite(found.loss_nats) and is_lower)
+        if not sum_over_ranks([mine], self._ranks)[0]:  # alike on every rank
+            return
+        self._best = found
+        if self._checkpointer.last_step_started != found.step:
+            self._start_save()
+        self._checkpointer.mark_best(found)
 
     def _resume_best(self) -> None:
         """Find the best one; what was saved and perhaps not judged before a restart is judged."""

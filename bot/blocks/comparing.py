@@ -82,6 +82,7 @@ def _outcome(view: RunView, *, now: datetime) -> dict[str, str]:
     return {
         "final loss": md.loss(last.loss_nats) if last is not None and last.has_loss else "-",
         "steps": f"{last.step:,}" if last is not None else "-",
+        "time of an epoch": _figure(run.epoch_s, md.duration),
         "cost": md.money(view.cost_usd(now)) + (" emulated" if run.emulated_speed else ""),
         "duration": md.duration((run.ended_at or now) - run.requested_at),
     }
@@ -94,8 +95,6 @@ def _speeds(measured: Measured, study: Study) -> dict[str, str]:
         "samples/s": _figure(measured.samples_per_s, md.count),
         "tokens/s": _figure(measured.tokens_per_s, md.count),
     }
-    if any(each.epoch_s is not None for each in study.runs):
-        rows["time of an epoch"] = _figure(measured.epoch_s, words.short_time)
     if len({each.nodes for each in study.runs}) > 1:
         rows |= {"nodes": str(measured.nodes), "of linear": _figure(of_linear, "{:.0%}".format)}
     rows["cost of a million"] = f"{_figure(measured.usd_per_million, md.money)} ({unit})"

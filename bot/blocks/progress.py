@@ -78,7 +78,7 @@ def _throughput(run: Run) -> str:
     if progress.step_time_s is not None:
         parts.append(f"{progress.step_time_s:.3g} s a step")
     if (epoch_s := run.epoch_s) is not None:
-        parts.append(f"{words.short_time(epoch_s)} an epoch")
+        parts.append(f"{md.duration(epoch_s)} an epoch")
     if progress.mfu is not None:
         parts.append(f"{progress.mfu:.1%} MFU")
     return "\n".join(parts) or "not reported"

@@ -137,7 +137,7 @@ def _figures(view: RunView, label: str, cost: str, *, now: datetime) -> Block:
         outcome.append(words.step(run.progress))
         outcome += words.reported_loss(run.progress, name="final loss")
     took = md.duration((view.torn_down_at or now) - run.requested_at)
-    epoch = [("An epoch", words.short_time(run.epoch_s))] if run.epoch_s is not None else []
+    epoch = [("An epoch", md.duration(run.epoch_s))] if run.epoch_s is not None else []
     return fields(
         [
             (label, cost),

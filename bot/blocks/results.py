@@ -47,8 +47,9 @@ def result_blocks(view: RunView) -> list[Block]:
     if run.results is not None:
         shown = f"{_saved(run, run.results)}\n```{_usage(run, run.results)}```"
         notes = [*_without_steps(run), *_without_output(run, run.results)]
-        best = [context(f"the model is of {best_step(run)}")] if run.best_step is not None else []
-        return [*notes, section(shown), *best, *_without_model(run), *_push(run)]
+        if run.best_step is not None:
+            notes.append(context(f"the model is of step {run.best_step:,}, {words.BEST}"))
+        return [*notes, section(shown), *_without_model(run), *_push(run)]
     if run.unsaved_reason:
         return [section(_unsaved(view))]
     why = ""
@@ -58,11 +59,6 @@ def result_blocks(view: RunView) -> list[Block]:
         why = f"{md.FAILED} *No result:* given up by {md.user(run.results_given_up_by)}"
     newest = fallback(run) if why or run.phase.is_terminal else ""
     return paragraph([line for line in (why, newest) if line])
-
-
-def best_step(said: Run | ev.TrainingFinished) -> str:
-    """Name the step of the best checkpoint by evaluation."""
-    return f"step {said.best_step:,}, the best by held-out loss, {md.loss(said.best_loss_nats)}"
 
 
 def _without_steps(run: Run) -> list[Block]:

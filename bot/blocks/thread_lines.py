@@ -12,7 +12,7 @@ from bot.blocks import words
 from bot.blocks.approval import approval_line
 from bot.blocks.failures import recovery_line
 from bot.blocks.recoveries import proof_line
-from bot.blocks.results import backup_line, best_step, export_line, push_line, results_line
+from bot.blocks.results import backup_line, export_line, push_line, results_line
 from bot.blocks.running import apart_line, detection_line, network_line
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.cluster.events import ClusterEvent
@@ -184,7 +184,8 @@ def _training_line(event: ThreadEvent, run: Run) -> str:
                 f"> {md.code(each.prompt, 200)} {md.escape(each.text, 400)}"
                 for each in event.samples
             ]
-            final += f"; the model is of {best_step(event)}" if event.best_step is not None else ""
+            if event.best_step is not None:
+                final += f"; the model is of step {event.best_step:,}, {words.BEST}"
             return "\n".join([f"\U0001f3c1 last step {event.step:,} taken{final}", *written])
         case _:
             return f"\u25b8 {event.type}"

@@ -39,6 +39,7 @@ _PHASES: Final[dict[RunPhase, tuple[str, str]]] = {
     RunPhase.FAILED: ("\u274c", "failed"),  # cross mark
     RunPhase.STOPPED: ("\U0001f6d1", "stopped"),  # stop sign
 }
+BEST: Final = "the best by held-out loss"
 EMOJI: Final = {phase: emoji for phase, (emoji, _) in _PHASES.items()}
 STATUS: Final = {phase: name for phase, (_, name) in _PHASES.items()}
 
@@ -55,11 +56,6 @@ def moved(channel_id: str, code: str, *, what: str) -> str:
 def cost(view: RunView, *, now: datetime) -> str:
     """Write what a run has cost until `now`, as mrkdwn; marked where the machines are emulated."""
     return md.money_escaped(view.cost_usd(now)) + (" emulated" if view.run.emulated_speed else "")
-
-
-def short_time(seconds: float) -> str:
-    """Write a time that may be a part of a second."""
-    return md.duration(seconds) if seconds >= 10 else f"{seconds:.2g} s"
 
 
 def status(run: Run) -> str:

@@ -126,7 +126,8 @@ def render(cluster: LiveCluster) -> list[KubernetesObject]:
     """
     cluster_id, services = cluster.cluster_id, cluster.services
     hostnames = [node.hostname for node in cluster.idle_nodes]
-    storage, image = shared_storage(services, cluster_id), services.settings.training_image
+    storage = shared_storage(services, cluster_id)
+    image = services.settings.trainer_image(on_gpus=cluster.spec.num_gpus > 0)
     return [
         namespace(),
         *render_storage(cluster_id, storage),

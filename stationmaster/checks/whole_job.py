@@ -55,7 +55,7 @@ def render_job(
         check=check,
         name=name,
         nodes=len(cluster.idle_nodes),
-        image=cluster.services.settings.training_image,
+        image=cluster.services.settings.trainer_image(on_gpus=cluster.spec.num_gpus > 0),
     )
     return [namespace(), *render_storage(cluster.cluster_id, storage), *job]
 

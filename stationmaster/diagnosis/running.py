@@ -114,9 +114,8 @@ def _slow(run: Run) -> RunningFinding | None:
 
 def planned(run: Run) -> Plan | None:
     """Plan the run where it trains; None where that says nothing of real GPUs' speed."""
-    # Of fewer EFA interfaces than there are, the plan says nothing.
-    is_other = run.request.program or run.request.job_options.efa is not None
-    if run.emulated_speed is not None or is_other:
+    has_fewer_efa = run.request.job_options.efa is not None  # which plans do not estimate
+    if run.emulated_speed is not None or run.request.program or has_fewer_efa:
         return None
     # Training goes on with fewer nodes after a loss; how many is not known, so the fewest count.
     nodes = run.least_nodes if run.left_nodes else run.placement.nodes

@@ -89,7 +89,6 @@ class StartedLine(PrintedLine):
     micro_batch_size: Count | None = None
     grad_accumulation_steps: Count | None = None
     steps_per_epoch: Figure | None = None
-    """How many steps see each sample once; None of a stream."""
     dataset: str | None = None
 
 
@@ -175,8 +174,6 @@ class FinishedLine(PrintedLine):
     """The directory of the trained model, for trainers that write one."""
     best_step: Count | None = None
     """The step of the best checkpoint by evaluation, which the model is of; None for the last."""
-    best_loss_nats: Figure | None = None
-    """The loss of that evaluation."""
     samples: tuple[Sample, ...] = ()
 
 

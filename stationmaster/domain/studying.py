@@ -19,8 +19,6 @@ class Measured:
     samples_per_s: float | None
     """The median of its newest lines, those of the first steps left out."""
     tokens_per_s: float | None
-    epoch_s: float | None
-    """How long it trains on each sample of its data once."""
     of_linear: float | None
     """Samples a second and node, as a part of those of the run on the fewest nodes."""
     usd_per_million: float | None
@@ -62,7 +60,6 @@ def _measured(run: Run, speed: float, a_node: float, target: float | None) -> Me
         nodes=nodes,
         samples_per_s=speed or None,
         tokens_per_s=token_speed or (run.progress.tokens_per_s if run.progress else None),
-        epoch_s=run.epoch_s,
         of_linear=speed / nodes / a_node if speed and a_node else None,
         usd_per_million=usd_per_s / unit * 1e6 if unit else None,
         target=None if seconds is None else timedelta(seconds=seconds),

@@ -94,12 +94,13 @@ class LiveRun:
         `image` is the deployment's for another program; "" for that of the training job.
         """
         attempt, settings = attempt or self.attempt, self.services.settings
+        recipe = self.run.request.resolved
         staging = staging_on(self.run, attempt.cluster_id)
         return job_spec(
             self.run.request,
             attempt,
             run_id=self.run_id,
-            image=image or settings.image_of(self.run.request.resolved.framework),
+            image=image or settings.image_of(recipe.framework, on_gpus=self.run.request.needs_cuda),
             data_root=staging.root if staging else "",
             weights_root=staging.weights_root if staging else "",
             hyperpod_vcpus=self.services.hyperpod_vcpus(attempt.cluster_id),

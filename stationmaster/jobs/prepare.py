@@ -65,7 +65,7 @@ def render(live: LiveRun) -> list[KubernetesObject]:
         ],
         {"NVIDIA_VISIBLE_DEVICES": "void"},
         # Later runs find what is prepared by its name: it is always the deployment's work.
-        image=live.services.settings.training_image,
+        image=live.services.settings.trainer_image(on_gpus=spec.num_gpus > 0),
         affinity={"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}},
     )
     return render_work(live, NAME, WORK, program, number=spec.nodes)

@@ -38,7 +38,8 @@ def result_facts(live: LiveRun, *, outcome: RunPhase) -> RunFacts:
         nodes=run.placement.nodes,
         instance_type=run.placement.instance_type,
         image=_with_digest(
-            request.image or services.settings.image_of(recipe.framework),
+            request.image
+            or services.settings.image_of(recipe.framework, on_gpus=request.needs_cuda),
             live.kubernetes.pods(labels=run_labels(run.run_id, "training")),
         ),
         pods=tuple(sorted(run.pods)),

@@ -32,7 +32,8 @@ def _look_for_images(services: Services, account: Account, subject: Subject) -> 
     if settings.image_copies:  # all are copied before anything is built
         images["etcd"] = copy_of(ETCD_IMAGE, settings.image_copies)
     if subject.trains:
-        images["training"] = subject.image or settings.image_of(subject.framework)
+        own = settings.image_of(subject.framework, on_gpus=subject.needs_cuda)
+        images["training"] = subject.image or own
     return [found for each in images.items() for found in _judge_image(account, *each)]
 
 

@@ -37,6 +37,8 @@ class Subject:
     """Of the training pods, where it is not the deployment's; "" for that."""
     framework: Framework = "fsdp"
     """What trains; decides the deployment's image."""
+    needs_cuda: bool = True
+    """Whether pods may use GPUs; decides it as well."""
     repositories: tuple[str, ...] = ()
     """Of the Hugging Face hub, that the pods would read."""
     dataset: S3Source | None = None
@@ -66,6 +68,7 @@ def of_request(request: TrainingRequest) -> Subject:
         else None,
         image=request.image,
         framework=request.resolved.framework,
+        needs_cuda=request.needs_cuda,
         repositories=() if request.program else repositories_of(request.resolved),
         dataset=request.data if isinstance(request.data, S3Source) else None,
         task=request.data_task,

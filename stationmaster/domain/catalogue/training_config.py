@@ -113,11 +113,6 @@ class TrainingConfig(Frozen, extra="forbid", allow_inf_nan=False):
     )
 
 
-def counts_epochs(training: BaseModel) -> bool:
-    """Say whether its steps follow from the length of its data."""
-    return bool(getattr(training, "epochs", 0))
-
-
 def steps_over(training: TrainingConfig, samples: int) -> int:
     """Return the steps of a run whose data has so many samples; `steps` where no epochs count."""
     passes = training.epochs * samples

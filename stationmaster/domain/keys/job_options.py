@@ -60,17 +60,14 @@ _EFA: Final = Key(
     is_resumed=True,
     typed=lambda options: _efa_typed(options.job_options),
 )
-_MOST_EFA: Final = 64
 _CPUS: Final = Key(
     name="cpus",
     help="how many CPUs each training pod gets, on machines without GPUs; if not given, all that "
     "the node can spare",
     meanings=("num_cpus", "cpu", "cores"),
-    choices=("4",),
     is_resumed=True,
     typed=lambda options: str(options.job_options.cpus or ""),
 )
-_MOST_CPUS: Final = 192
 
 # A label's value and the name of an object at once. Source: Kubernetes, "Object Names and IDs".
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
@@ -108,7 +105,7 @@ def read(typed: Typed) -> Option:
         "host_network": _choice(_HOST_NETWORK, typed) == "true",
         "nccl_debug": _choice(_NCCL_DEBUG, typed) or None,
         "efa": _efa(typed),
-        "cpus": typed.whole(_CPUS, 1, _MOST_CPUS),
+        "cpus": typed.whole(_CPUS, 1, 192),
     }
     return Option(job_options=JobOptions.model_validate(options))
 
@@ -129,55 +126,39 @@ def _efa(typed: Typed) -> int | None:
     value = (typed.get(_EFA) or "on").lower()
     if value in _EFA.choices:
         return 0 if value == "off" else None
-    if not (value.isascii() and value.isdigit()) or not 1 <= int(value[:9]) <= _MOST_EFA:
+    if not (value.isascii() and value.isdigit()) or not 1 <= int(value[:9]) <= 64:
         raise BadCommand(
-            f"efa={value[:80]} is not accepted: expected on, off, or a whole number from 1 to "
-            f"{_MOST_EFA}"
+            f"efa={value[:80]} is not accepted: expected on, off, or a whole number from 1 to 64"
         )
-    return int(value[:9])
+    return int(value)
 
 
 def _efa_typed(options: JobOptions) -> str:
     return {None: "", 0: "off"}.get(options.efa, str(options.efa))
 
 
-def _check_efa(start: Start, plan: Plan) -> Iterable[str]:
-    """Refuse interfaces that the machines have not got, and say what fewer mean."""
-    options = start.part(Option).job_options
-    if options.efa is None:
-        return
-    typed = f"efa={_efa_typed(options)}"
-    has = num_useful_efa(get_instance(plan.instance_type)) if start.resolved.needs_gpu else 0
-    if not has:
-        raise BadParameter(
-            f"{typed}: training on {plan.instance_type} uses no EFA interface; leave it out"
-        )
-    if options.efa > has:
-        raise BadParameter(
-            f"{typed}: a {plan.instance_type} has {has} EFA interfaces; use 1 to {has}, or off"
-        )
-    what = "NCCL talks over TCP between nodes" if not options.efa else f"of {has} interfaces"
-    yield f"{typed}: {what}, to measure; the plan's figures are of all {has} EFA interfaces"
-
-
-def _check_cpus(start: Start, plan: Plan) -> Iterable[str]:
-    """Refuse CPUs that the machines cannot spare, and say that the rest is idle."""
-    cpus = start.part(Option).job_options.cpus
-    if cpus is None:
-        return
-    instance = get_instance(plan.instance_type)
-    if start.resolved.needs_gpu:
-        raise BadParameter(
-            f"cpus={cpus} is for machines without GPUs, and {start.recipe.name} trains on GPUs, "
-            "with all CPUs of its nodes; leave it out"
-        )
-    most = spare_cpus(instance.vcpus)
-    if cpus > most:
-        raise BadParameter(
-            f"cpus={cpus}: a {instance.name} has {instance.vcpus} CPUs and can spare {most} for a "
-            f"training pod; use 1 to {most}, or a larger instance"
-        )
-    yield f"cpus={cpus}: each pod gets {cpus} of {instance.vcpus} CPUs; all are paid for"
+def _of_machine(start: Start, plan: Plan) -> Iterable[str]:
+    """Refuse interfaces and CPUs that the machines have not got, and say what fewer mean."""
+    options, instance = start.part(Option).job_options, get_instance(plan.instance_type)
+    on_gpus, efa, cpus = start.resolved.needs_gpu, options.efa, options.cpus
+    if efa is not None:
+        has, typed = num_useful_efa(instance) if on_gpus else 0, f"efa={_efa_typed(options)}"
+        if not has or efa > has:
+            remedy = f"use 1 to {has}, or off" if has else "leave it out"
+            raise BadParameter(
+                f"{typed}: training on {instance.name} uses {has or 'no'} EFA interfaces; {remedy}"
+            )
+        what = f"of {has} interfaces" if efa else "NCCL talks over TCP between nodes"
+        yield f"{typed}: {what}, to measure; the plan's figures are of all {has} EFA interfaces"
+    if cpus is not None:
+        most = 0 if on_gpus else spare_cpus(instance.vcpus)
+        if cpus > most:
+            remedy = f"use 1 to {most}" if most else "leave it out, because it trains on GPUs"
+            raise BadParameter(
+                f"cpus={cpus}: of the {instance.vcpus} CPUs of a {instance.name} {most} can be "
+                f"typed; {remedy}"
+            )
+        yield f"cpus={cpus}: each pod gets {cpus} of {instance.vcpus} CPUs; all are paid for"
 
 
 def _choice(key: Key, typed: Typed) -> str:
@@ -219,8 +200,7 @@ def refuse(start: Start) -> None:
 def note(start: Start, plan: Plan) -> Iterable[str]:
     """Say what the keys change, and what they cost."""
     options = start.part(Option).job_options
-    yield from _check_efa(start, plan)
-    yield from _check_cpus(start, plan)
+    yield from _of_machine(start, plan)
     if options.queue:
         yield (
             f"queue={options.queue}: the job waits, suspended, until Kueue admits it; nobody "

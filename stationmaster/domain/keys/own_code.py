@@ -7,7 +7,6 @@ import shlex
 from collections.abc import Iterable
 from typing import Final
 
-from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.catalogue.recipes import FRAMEWORK_NAMES, PRESET
 from stationmaster.domain.datasets import PackedSource, read_dataset
 from stationmaster.domain.errors import BadCommand, BadParameter, NotPossibleNow
@@ -302,12 +301,6 @@ def note(start: Start, plan: Plan) -> Iterable[str]:
             f"nodes={plan.node_words}: it gets all of {plan.nodes} nodes that are free, "
             f"{plan.min_nodes} at least, and may lose some; what it trains on another number of "
             "them, and that it goes on, is the command's own business"
-        )
-    per_node, gpus = own.processes_per_node, get_instance(plan.instance_type).num_gpus
-    if not own.program and start.resolved.needs_gpu and 0 < per_node < gpus:
-        yield (
-            f"processes_per_node={per_node}: {per_node} of {gpus} GPUs of each node train, and all "
-            "are paid for"
         )
     if own.image:
         yield f"every training pod runs {own.image}"

@@ -11,7 +11,6 @@ from typing import Final
 
 from stationmaster.domain.catalogue.continuing import MAY_CHANGE, changed_keys, falls_to_its_end
 from stationmaster.domain.catalogue.recipes import FRAMEWORK_NAMES, Recipe
-from stationmaster.domain.catalogue.training_config import counts_epochs
 from stationmaster.domain.errors import BadCommand, BadParameter, NotPossibleNow, PermanentError
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.keys.key import Family, Key, Part, Start, Typed
@@ -169,7 +168,7 @@ def _read_steps(typed: Typed, resumed: SavedRun | None) -> None:
     if not (more.isascii() and more.isdigit()) or len(more) > 9:
         raise BadCommand(f"steps={steps[:40]} is not accepted: expected + and a whole number")
     had = resumed.resolved.training.steps
-    if counts_epochs(resumed.resolved.training):
+    if resumed.resolved.counts_epochs:
         had = saved_step(resumed.manifest) or 0
     typed.overrides["steps"] = str(had + int(more))
 
@@ -242,8 +241,8 @@ def _refuse_unfit(start: Start, saved: SavedRun) -> None:
             f"does not let change; /train resume {saved.run_id} takes its values (what may change: "
             f"{', '.join(sorted(MAY_CHANGE - {'weights'}))}, and whatever changes no weights)"
         )
-    is_counted = counts_epochs(resolved.training)
-    if point is not None and resolved.training.steps <= point.step and not is_counted:
+    is_over = point is not None and resolved.training.steps <= point.step
+    if point is not None and is_over and not resolved.counts_epochs:
         again = saved.words | {RESUME_FROM.name: saved.run_id, "steps": "+100"}
         raise NotPossibleNow(
             f"run {saved.run_id} has trained {point.step:,} steps already, and "
@@ -272,7 +271,7 @@ def note(start: Start, plan: Plan) -> Iterable[str]:
 
 
 def _resume_notes(saved: SavedRun, step: int, plan: Plan, resolved: Recipe) -> Iterable[str]:
-    total, is_counted = resolved.training.steps, counts_epochs(resolved.training)
+    total, is_counted = resolved.training.steps, resolved.counts_epochs
     end = "the end of its epochs" if is_counted else f"{total:,}"
     what = f"a backup of {saved.run_id}" if is_backup(saved.manifest) else saved.run_id
     yield f"resumes from {what} at step {step:,}: steps {step + 1:,} to {end} are trained"

@@ -131,7 +131,6 @@ class Run(State):
     last_checkpoint_step: int | None = None
     best_step: int | None = None
     """The step of its best checkpoint by evaluation, which its model is of; None for the last."""
-    best_loss_nats: float | None = None
     resumed_from_step: int | None = None
     num_restarts: int = 0
     restarts_without_step: int = 0
@@ -171,8 +170,8 @@ class Run(State):
     def epoch_s(self) -> float | None:
         """How long it trains on each sample once, by its usual step; None where nothing says so."""
         newest = self.progress.step_time_s if self.progress is not None else None
-        step_s = median(self.speeds.step_times) if self.speeds.step_times else newest
-        return self.steps_per_epoch * step_s if self.steps_per_epoch and step_s else None
+        step_s = median(self.speeds.step_times or (newest or 0.0,))
+        return (self.steps_per_epoch or 0.0) * step_s or None
 
     @property
     def is_open(self) -> bool:

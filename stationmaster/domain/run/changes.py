@@ -124,7 +124,7 @@ def _changes(run: Run, event: RunEvent) -> dict[str, object]:
             own = not event.restarting and not says_lost_peer(event.reason)
             return {"trainer_failure": event.reason} if own else {}
         case ev.TrainingFinished():
-            return {"best_step": event.best_step, "best_loss_nats": event.best_loss_nats}
+            return {"best_step": event.best_step}
         case ev.PreflightWarned() | ev.CapacityEnding() | ev.ClusterWarning():
             return {}  # posted in the thread; they change no state
         case _:

@@ -476,7 +476,6 @@ class TrainingFinished(_Event, type="training.finished"):
     loss_nats: float | None = None
     best_step: int | None = None
     """The step of the best checkpoint by evaluation, which its model is of; None for the last."""
-    best_loss_nats: float | None = None
     samples: tuple[Sample, ...] = ()
     """Texts that a trained language model has written."""
 

@@ -64,6 +64,11 @@ class TrainingRequest(Options):
         return not self.program and (known is None or known.uses_own_trainer)
 
     @property
+    def needs_cuda(self) -> bool:
+        """Whether its pods may use GPUs; nobody knows what a custom command loads."""
+        return bool(self.program) or self.resolved.needs_gpu
+
+    @property
     def node_words(self) -> str:
         """The number of its nodes, as typed: "8", or "2:8"."""
         return f"{self.min_nodes}:{self.nodes}" if self.min_nodes is not None else str(self.nodes)

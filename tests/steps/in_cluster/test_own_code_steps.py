@@ -122,6 +122,20 @@ def test_data_is_prepared_by_the_deployments_own_image(account: Account):
     assert staging_container(account)["image"] == account.settings.training_image
 
 
+@pytest.mark.parametrize(("program", "is_small"), [((), True), (("python", "a.py"), False)])
+def test_recipe_on_cpus_takes_the_small_image_where_the_deployment_has_it(
+    account: Account, program: tuple[str, ...], is_small: bool
+):
+    account.set(cpu_image=IMAGE)
+    ready_for_job(account, recipe="ddp-cpu", instance_type="m5.2xlarge", program=program)
+
+    submit_job(account.services, account.run_id)
+
+    (job,) = objects_of_run(account, "pytorchjobs")
+    assert (container_of(job)["image"] == IMAGE) is is_small
+    assert account.settings.trainer_image(on_gpus=True) == account.settings.training_image
+
+
 MEGATRON = {"recipe": "megatron-llama3-8b", "instance_type": "p5.48xlarge"}
 
 
