@@ -17,7 +17,7 @@ from typing import Any
 from kubernetes import client
 from urllib3.exceptions import HTTPError
 
-from stationmaster.local.cluster.api import certificates
+from stationmaster.local.cluster.api.server import issue_certificate
 from tests.support.cluster_fixtures import eventually
 
 PROGRAM = os.environ.get("KUBE_APISERVER", "")
@@ -32,7 +32,7 @@ def _free_address() -> str:
 @contextmanager
 def kube_apiserver(directory: Path) -> Iterator[client.ApiClient]:
     """A client of its administrator."""
-    store, address, own = _free_address(), _free_address(), certificates.issue(directory)
+    store, address, own = _free_address(), _free_address(), issue_certificate(directory)
     own.write()
     (directory / "tokens").write_text("token,admin,admin,system:masters\n")
     etcd = [shutil.which("etcd", path=str(Path(PROGRAM).parent)) or "etcd"]
