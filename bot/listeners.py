@@ -278,9 +278,9 @@ def _cluster_answer(
             return cluster_answers.cluster_resized(
                 commands.resize_cluster(services, label, who, nodes=nodes)
             )
-        case requests.ValidateCluster(label=label):
+        case requests.ValidateCluster(label=label, measures_nccl=measures_nccl):
             return cluster_answers.cluster_validated(
-                commands.validate_cluster(services, label, who)
+                commands.validate_cluster(services, label, who, measures_nccl=measures_nccl)
             )
         case requests.DeleteCluster(label=label, is_now=False):
             return deletion_offered(commands.ask_to_delete(services, label, who))

@@ -46,14 +46,15 @@ def begin_pass(
     nodes: int,
     user_id: str = "",
     is_full: bool = False,
+    measures_nccl: bool = False,
     added_usd: float = 0.0,
     also: Sequence[Any] = (),
 ) -> Cluster:
     """Let the workflow go over a ready cluster once more: to check it, or to give it `nodes` nodes.
 
     `user_id` is who asked for it; empty where the cluster's checks were too old. `is_full` says
-    whether every check runs, `added_usd` what is kept for its own run in addition. `also` is
-    written in the same transaction.
+    whether every check runs, `measures_nccl` whether nccl-tests do, `added_usd` what is kept for
+    its own run in addition. `also` is written in the same transaction.
 
     Raises:
         IllegalTransition: it is not ready, or in use and to get fewer nodes.
@@ -65,6 +66,7 @@ def begin_pass(
         nodes=nodes,
         user_id=user_id,
         is_full=is_full,
+        measures_nccl=measures_nccl,
         added_usd=added_usd,
     )
     cluster = services.cluster_states.record(cluster.cluster_id, [event], also=also)

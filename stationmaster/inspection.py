@@ -53,6 +53,8 @@ class Finding:
     sentence: str
     figures: Mapping[str, float] = field(default_factory=dict)
     bad_nodes: Mapping[str, str] = field(default_factory=dict)
+    table: tuple[str, ...] = ()
+    """Lines of equal columns, of more figures than a sentence can name."""
 
 
 @dataclass(frozen=True)

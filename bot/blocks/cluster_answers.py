@@ -151,7 +151,8 @@ def cluster_resized(cluster: Cluster) -> Content:
 
 
 def cluster_validated(cluster: Cluster) -> Content:
-    return _changed(cluster, "runs every check")
+    what = "runs the usual checks and nccl-tests" if cluster.measures_nccl else "runs every check"
+    return _changed(cluster, what)
 
 
 def _changed(cluster: Cluster, what: str, *, waits: bool = False) -> Content:

@@ -31,6 +31,7 @@ ThreadEvent = RunEvent | ClusterEvent
 # The longest reason that was seen, of nodes whose device plugin is missing, has 371 characters.
 _WHY: Final = 900
 _MAX_NAMES: Final = 6
+_TABLE: Final = 1_800
 
 
 def line_of(same: list[ThreadEvent], run: Run) -> str:
@@ -278,7 +279,8 @@ def is_failure(event: ThreadEvent) -> bool:
 def check_line(event: cl.CheckFinished) -> str:
     """Say what a check has found; in full where it failed: the sentence ends with what to do."""
     mark, limit = (md.DONE, 300) if event.passed else (md.FAILED, _WHY)
-    return f"{mark} check *{md.escape(event.check, 80)}*: {md.escape(event.detail, limit)}"
+    line = f"{mark} check *{md.escape(event.check, 80)}*: {md.escape(event.detail, limit)}"
+    return f"{line}\n{md.code_block(event.table, _TABLE)}" if event.table else line
 
 
 def settled_line(event: cl.SizeSettled) -> str:

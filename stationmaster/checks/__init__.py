@@ -12,6 +12,7 @@ from typing import Final, Protocol
 from stationmaster.checks import (
     access,
     gpu_health,
+    nccl,
     network,
     nodes,
     room,
@@ -56,21 +57,27 @@ CHECKS: Final[tuple[Check, ...]] = (
     storage,
     network,
     training,
+    nccl,
 )
 
 NEEDS_NO_NODES: Final = (access.NAME, nodes.NAME)
-# They have a training job, whose pods use whole nodes.
-USE_WHOLE_NODES: Final = (network.NAME, training.NAME)
-# Of the deployment's limit for a check: rights that have not settled in 3 of 15 minutes never do.
-_SHARES_OF_LIMIT: Final = {access.NAME: 0.2}
+# They have jobs whose pods use whole nodes.
+USE_WHOLE_NODES: Final = (network.NAME, training.NAME, nccl.NAME)
+# Of the deployment's limit for a check: rights that have not settled in 3 of 15 minutes never do,
+# and up to four jobs, one after the other, take longer than one.
+_SHARES_OF_LIMIT: Final = {access.NAME: 0.2, nccl.NAME: 2.0}
 
 
-def names_for(spec: ClusterSpec, *, is_full: bool = False) -> list[str]:
+def names_for(
+    spec: ClusterSpec, *, is_full: bool = False, measures_nccl: bool = False
+) -> list[str]:
     """Name the checks that must all pass before a job is submitted.
 
-    With `is_full` these include those that quick validations leave out.
+    With `is_full` these include those that quick validations leave out, with `measures_nccl` that
+    of nccl-tests.
     """
-    return [check.NAME for check in CHECKS if check.applies(spec, is_full=is_full)]
+    needed = [check.NAME for check in CHECKS if check.applies(spec, is_full=is_full)]
+    return [*needed, nccl.NAME] if measures_nccl else needed
 
 
 def before(name: str, spec: ClusterSpec, *, is_full: bool) -> list[str]:
@@ -85,6 +92,7 @@ def before(name: str, spec: ClusterSpec, *, is_full: bool) -> list[str]:
         network.NAME: [gpu_health],
         storage.NAME: [network] if is_full else [],
         training.NAME: [gpu_health, network, storage],
+        nccl.NAME: [gpu_health, network, storage],
     }
     found = first.get(name, [])
     return [check.NAME for check in found if check.applies(spec, is_full=is_full)]

@@ -75,7 +75,7 @@ def _judged(cluster: LiveCluster, pods: Sequence[PodView], failed: PodView | Non
     lines = (line for pod in pods for line in gateway.log(pod.name).splitlines())
     report = judge_gate(
         read_log(lines),
-        _as_asked_for(spec),
+        as_asked_for(spec),
         num_nodes=len(cluster.idle_nodes),
         is_full=cluster.is_full,
     )
@@ -93,7 +93,7 @@ def _judged(cluster: LiveCluster, pods: Sequence[PodView], failed: PodView | Non
     return Finding(Verdict.GOOD, f"{sentence}{doubt}", figures)
 
 
-def _as_asked_for(spec: ClusterSpec) -> InstanceType:
+def as_asked_for(spec: ClusterSpec) -> InstanceType:
     """Return the instance type with the devices that jobs ask for."""
     found = spec.instance
     devices = {"num_gpus": spec.num_gpus, "num_efa": spec.num_efa}

@@ -33,10 +33,8 @@ from stationmaster.domain.cluster.events import (
 )
 from stationmaster.domain.commands.requests import CreateCluster
 from stationmaster.domain.durations import typed_duration
-from stationmaster.domain.errors import (
-    NotPossibleNow,
-    StationmasterError,
-)
+from stationmaster.domain.errors import NotPossibleNow, StationmasterError
+from stationmaster.domain.keys.validate import refuse_unmeasurable
 from stationmaster.domain.rules import Act
 from stationmaster.domain.run.view import ClusterView
 from stationmaster.log_keys import learn
@@ -77,6 +75,7 @@ def create_cluster(
         requester=Requester(team_id=who.team_id, channel_id=who.channel_id, user_id=who.user_id),
         keep_until=now + timedelta(seconds=wish.ttl_s),
         is_full=wish.options.is_full,
+        measures_nccl=wish.options.measures_nccl,
     )
     with acting(services, who, rules.CREATE_CLUSTER, about=cluster_id):
         bought = wish_of_change(start(requested), None, " ".join(who.words.split()), at=now)
@@ -213,17 +212,29 @@ def resize_cluster(services: Services, label: str, who: Actor, *, nodes: int) ->
         return change_cluster(services, cluster, who, change, words=words)
 
 
-def validate_cluster(services: Services, label: str, who: Actor) -> Cluster:
-    """Run every check of a cluster; its workflow reconciles it.
+def validate_cluster(
+    services: Services, label: str, who: Actor, *, measures_nccl: bool = False
+) -> Cluster:
+    """Run every check of a cluster, or the usual ones and nccl-tests; its workflow reconciles it.
 
     Raises:
         ClusterNotFound, NotPossibleNow: there is none, or it is not ready.
+        BadCommand: nccl-tests do not run on its nodes.
         NotPermitted: the person may only look.
     """
     cluster = find_ready(services, label, channel_id=who.channel_id)
-    nodes = cluster.spec.nodes
+    spec = cluster.spec
+    if measures_nccl:
+        refuse_unmeasurable(spec.num_gpus * spec.nodes, is_guest=bool(spec.eks_name))
     with _acting(services, who, rules.VALIDATE_CLUSTER, cluster):
-        return begin_pass(services, cluster, nodes=nodes, user_id=who.user_id, is_full=True)
+        return begin_pass(
+            services,
+            cluster,
+            nodes=spec.nodes,
+            user_id=who.user_id,
+            is_full=not measures_nccl,
+            measures_nccl=measures_nccl,
+        )
 
 
 def ask_to_delete(services: Services, label: str, who: Actor) -> ClusterView:

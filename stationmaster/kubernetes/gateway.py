@@ -16,7 +16,7 @@ from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.names import NAMESPACE
 from stationmaster.domain.run.failure_lines import FailureLines
 from stationmaster.kubernetes.calls import Calls, NotFound, PageExpired
-from stationmaster.kubernetes.kinds import describe, path_of, path_of_object
+from stationmaster.kubernetes.kinds import BATCH_JOB, Kind, describe, path_of, path_of_object
 from stationmaster.kubernetes.rights import Account, Right
 from stationmaster.kubernetes.views import (
     BatchJobView,
@@ -178,10 +178,10 @@ class KubernetesGateway:
         items = [item for each in kinds for item in self._list(*each, labels=labels)]
         return sorted({str(item["metadata"]["name"]) for item in items})
 
-    def batch_jobs(self, *, labels: Mapping[str, str]) -> list[BatchJobView]:
-        """List batch/v1 Jobs that carry all the labels, by name."""
-        items = self._list("batch/v1", "Job", labels=labels)
-        return sorted((parse_batch_job(item) for item in items), key=lambda job: job.name)
+    def batch_jobs(self, *, labels: Mapping[str, str], of: Kind = BATCH_JOB) -> list[BatchJobView]:
+        """List batch/v1 Jobs, or MPIJobs, that carry all the labels, by name."""
+        jobs = map(parse_batch_job, self._list(*of, labels=labels))
+        return sorted(jobs, key=lambda job: job.name)
 
     def warnings(
         self, *, object_names: Sequence[str], namespace: str | None = None

@@ -9,9 +9,12 @@ from urllib.parse import quote
 from stationmaster.domain.errors import PermanentError
 
 _RBAC: Final = "rbac.authorization.k8s.io/v1"
+Kind = tuple[str, str]
+BATCH_JOB: Final = ("batch/v1", "Job")
+MPI_JOB: Final = ("kubeflow.org/v2beta1", "MPIJob")
 
 # (apiVersion, kind) -> (plural, namespaced)
-_KINDS: Final[dict[tuple[str, str], tuple[str, bool]]] = {
+_KINDS: Final[dict[Kind, tuple[str, bool]]] = {
     ("v1", "Namespace"): ("namespaces", False),
     ("v1", "Node"): ("nodes", False),
     ("v1", "Pod"): ("pods", True),
@@ -24,7 +27,8 @@ _KINDS: Final[dict[tuple[str, str], tuple[str, bool]]] = {
     ("v1", "PersistentVolumeClaim"): ("persistentvolumeclaims", True),
     ("apps/v1", "Deployment"): ("deployments", True),
     ("apps/v1", "DaemonSet"): ("daemonsets", True),
-    ("batch/v1", "Job"): ("jobs", True),
+    BATCH_JOB: ("jobs", True),
+    MPI_JOB: ("mpijobs", True),
     ("coordination.k8s.io/v1", "Lease"): ("leases", True),
     (_RBAC, "Role"): ("roles", True),
     (_RBAC, "RoleBinding"): ("rolebindings", True),

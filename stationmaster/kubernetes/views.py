@@ -133,7 +133,7 @@ class JobView(Frozen):
 
 
 class BatchJobView(Frozen):
-    """A batch/v1 Job: at most one of the two is true."""
+    """A batch/v1 Job, or an MPIJob: at most one of the two is true."""
 
     name: str
     succeeded: bool = False
@@ -323,7 +323,7 @@ def parse_batch_job(item: Json) -> BatchJobView:
     failed = holding.get("Failed")
     return BatchJobView(
         name=item["metadata"]["name"],
-        succeeded="Complete" in holding,
+        succeeded="Complete" in holding or "Succeeded" in holding,
         failed=failed is not None,
         message=(failed.get("message") or failed.get("reason") or "") if failed is not None else "",
         failures=status.get("failed") or 0,

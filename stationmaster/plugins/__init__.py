@@ -15,6 +15,7 @@ from stationmaster.inspection import Finding, LiveCluster
 from stationmaster.plugins import (
     efa_device_plugin,
     fsx_csi_driver,
+    mpi_operator,
     nvidia_device_plugin,
     relay,
     training_operator,
@@ -50,12 +51,14 @@ PLUGINS: Final[tuple[Plugin, ...]] = (
     nvidia_device_plugin,
     efa_device_plugin,
     relay,
+    mpi_operator,
 )
 
 
-def names_for(spec: ClusterSpec) -> list[str]:
-    """Name the plugins that must work before a job is submitted."""
-    return [plugin.NAME for plugin in PLUGINS if plugin.applies(spec)]
+def names_for(spec: ClusterSpec, *, measures_nccl: bool = False) -> list[str]:
+    """Name the plugins that must work before a job is submitted, or nccl-tests run."""
+    needed = [plugin.NAME for plugin in PLUGINS if plugin.applies(spec)]
+    return [*needed, mpi_operator.NAME] if measures_nccl else needed
 
 
 def get_plugin(name: str) -> Plugin:

@@ -1,4 +1,4 @@
-"""The MPIJob that measures NCCL on all nodes: an all-reduce, then a broadcast.
+"""The MPIJob that measures NCCL on all nodes: an all-reduce, a broadcast, an alltoall.
 
 Its launcher's log is what `stationmaster nccl-report` reads. The MPI operator runs it
 (`manifests/mpi-operator`), not the Training Operator, whose MPIJob is another version. Broadcast
@@ -7,6 +7,7 @@ is measured too because some versions of aws-ofi-nccl hang on it and do well in 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from stationmaster.domain.catalogue.instances import InstanceType
@@ -31,16 +32,26 @@ IMAGE: Final = (
 )
 _MPIRUN: Final = "/opt/amazon/openmpi/bin/mpirun"
 _TESTS: Final = "/opt/nccl-tests/build"
-OPERATIONS: Final = ("all_reduce", "broadcast")
-# Both tests take two or three minutes; a hang must not hold the nodes.
+OPERATIONS: Final = ("all_reduce", "broadcast", "alltoall")
+# Each test takes a minute or two. One that hangs is ended before the job is: then its log is left.
+_TEST_LIMIT_S: Final = 540
 DEADLINE_S: Final = 1800
 _ITERATIONS: Final = 20
+# Of hundreds of ranks NCCL writes more than a kubelet keeps of a log, and the tables come last.
+_MOST_INFO_LINES: Final = 15_000
 
 
 def render_nccl_tests(
-    cluster_id: ClusterId, *, instance: InstanceType, num_nodes: int
+    cluster_id: ClusterId,
+    *,
+    instance: InstanceType,
+    num_nodes: int,
+    name: str = "",
+    operations: Sequence[str] = OPERATIONS,
 ) -> KubernetesObject:
     """Return one rank on each GPU of `num_nodes` nodes, which have no other pods with GPUs.
+
+    Each worker gets as many EFA interfaces as `instance` has: fewer measure what they bring.
 
     Raises:
         ValueError: the instance type has no GPU that NCCL runs on, or fewer than one node.
@@ -51,7 +62,7 @@ def render_nccl_tests(
     return {
         "apiVersion": "kubeflow.org/v2beta1",
         "kind": "MPIJob",
-        "metadata": metadata(labels, name=f"{cluster_id}-nccl"),
+        "metadata": metadata(labels, name=name or f"{cluster_id}-nccl"),
         "spec": {
             "slotsPerWorker": instance.num_gpus,
             # Otherwise the launcher fails until the workers' names resolve.
@@ -66,7 +77,9 @@ def render_nccl_tests(
                     "replicas": 1,
                     # A new pod for a further try, so that the log of the one before stays.
                     "restartPolicy": "Never",
-                    "template": _launcher(labels, instance, num_nodes=num_nodes),
+                    "template": _launcher(
+                        labels, instance, script(instance, operations, num_nodes)
+                    ),
                 },
                 "Worker": {
                     "replicas": num_nodes,
@@ -78,15 +91,16 @@ def render_nccl_tests(
     }
 
 
-def script(instance: InstanceType, *, num_nodes: int) -> str:
+def script(instance: InstanceType, operations: Sequence[str], num_nodes: int) -> str:
     """Write what the launcher runs: one test after the other, also after one that failed."""
     floor = floor_for(instance, operation="all_reduce", num_nodes=num_nodes)
     largest_gib = max(2, floor.reference_size_bytes // GIB) if floor else 2
-    lines = ["status=0"]
-    for operation in OPERATIONS:
+    lines = ["set -o pipefail", "status=0"]
+    few = f"awk '!/NCCL INFO/ || ++n <= {_MOST_INFO_LINES}'"
+    for operation in operations:
         test = f"{_TESTS}/{operation}_perf -b 8 -e {largest_gib}G -f 2 -g 1 -c 1 -n {_ITERATIONS}"
         words = [*_mpirun(instance, num_nodes=num_nodes), test]
-        lines.append(" \\\n  ".join(words) + " || status=1")
+        lines.append(" \\\n  ".join(words) + f" \\\n  | {few} || status=1")
     return "\n".join([*lines, "exit $status", ""])
 
 
@@ -94,6 +108,7 @@ def _mpirun(instance: InstanceType, *, num_nodes: int) -> list[str]:
     # Workers are reached over ssh, which takes no variable along, not the image's either.
     names = ["PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", *_variables(instance)]
     return [
+        f"timeout --kill-after=30 {_TEST_LIMIT_S}",
         f"{_MPIRUN} --allow-run-as-root --tag-output --bind-to none",
         f"-np {num_nodes * instance.num_gpus} -N {instance.num_gpus}",
         *(f"-x {name}" for name in names),
@@ -115,13 +130,11 @@ def _variables(instance: InstanceType) -> dict[str, str]:
     return {name: value for name, value in wanted.items() if name.startswith(("NCCL_", "FI_"))}
 
 
-def _launcher(
-    labels: dict[str, str], instance: InstanceType, *, num_nodes: int
-) -> KubernetesObject:
+def _launcher(labels: dict[str, str], instance: InstanceType, program: str) -> KubernetesObject:
     container = {
         "name": "launcher",
         "image": IMAGE,
-        "command": ["/bin/bash", "-c", script(instance, num_nodes=num_nodes)],
+        "command": ["/bin/bash", "-c", program],
         "resources": {
             "requests": {"cpu": "100m", "memory": "256Mi"},
             "limits": {"memory": "1Gi"},

@@ -138,6 +138,7 @@ def _own_cluster(services: Services, run: Run, needed: ClusterSpec) -> ClusterRe
         run_id=run.run_id,
         requester=requester if request.keep_s > 0 else None,
         is_full=request.is_full,
+        measures_nccl=request.measures_nccl,
     )
 
 

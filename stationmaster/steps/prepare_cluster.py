@@ -40,6 +40,8 @@ def prepare_cluster(
     return {
         "cluster_id": cluster_id,
         "pass_number": pass_number,
-        "plugins": plugins.names_for(cluster.spec),
-        "checks": checks.names_for(cluster.spec, is_full=cluster.is_full),
+        "plugins": plugins.names_for(cluster.spec, measures_nccl=cluster.measures_nccl),
+        "checks": checks.names_for(
+            cluster.spec, is_full=cluster.is_full, measures_nccl=cluster.measures_nccl
+        ),
     }

@@ -72,7 +72,7 @@ def _release(services: Services, gateway: KubernetesGateway, cluster: Cluster) -
         for pod in remove_jobs_of(gateway, run_id, save.ROLE)
     ]
     of_cluster = {LABEL_CLUSTER_ID: cluster.cluster_id}
-    remove_labelled_jobs(gateway, of_cluster)
+    remove_labelled_jobs(gateway, of_cluster, has_mpi=not cluster.spec.eks_name)
     checking = gateway.pods(labels=of_cluster | {LABEL_ROLE: "check"})
     working = [*training, *saving, *checking]
     watching = remove_attendants(gateway, runs=runs, jobs=jobs) if not working else []

@@ -14,6 +14,7 @@ from stationmaster.checks import (
     Check,
     before,
     get_check,
+    nccl,
     nodes,
     time_limit_s,
 )
@@ -79,6 +80,7 @@ def run_check(services: Services, cluster_id: ClusterId, *, check: str) -> StepR
         detail=detail,
         figures=dict(finding.figures),
         bad_nodes=tuple(finding.bad_nodes),
+        table=finding.table,
     )
     raise_if_replacing(services.cluster_states.record(cluster_id, [event]))
     _clean_up(services, cluster, check)
@@ -109,10 +111,11 @@ def _look(cluster: LiveCluster, check: Check) -> Finding:
 def _start(cluster: LiveCluster, check: Check) -> None:
     """Apply what the check runs, and delete its jobs for nodes that are no longer there."""
     objects = check.render(cluster)
-    kinds = ("Job", cluster.kubernetes.backend.KIND)
+    kinds = ("Job", "MPIJob", cluster.kubernetes.backend.KIND)
     wanted = {each["metadata"]["name"] for each in objects if each["kind"] in kinds}
     selector = {LABEL_CLUSTER_ID: cluster.cluster_id, LABEL_CHECK: check.NAME}
-    remove_labelled_jobs(cluster.kubernetes, selector, but=wanted)
+    has_mpi = check.NAME == nccl.NAME
+    remove_labelled_jobs(cluster.kubernetes, selector, but=wanted, has_mpi=has_mpi)
     with taken_out_when_late(cluster.services, cluster.cluster_id):
         cluster.kubernetes.apply(objects)
 
@@ -121,4 +124,5 @@ def _clean_up(services: Services, cluster: Cluster, check: str) -> None:
     """Delete the jobs of a check that has ended, which use whole nodes while they run."""
     if check in USE_WHOLE_NODES:
         selector = {LABEL_CLUSTER_ID: cluster.cluster_id, LABEL_CHECK: check}
-        remove_labelled_jobs(live_cluster(services, cluster).kubernetes, selector)
+        gateway = live_cluster(services, cluster).kubernetes
+        remove_labelled_jobs(gateway, selector, has_mpi=check == nccl.NAME)

@@ -283,6 +283,7 @@ def test_scale_enlarges_a_cluster_of_the_runs_own(person, story, services, setti
 
 def test_validate_keeps_the_size_and_runs_every_check(person, services, settings, cluster):
     cluster.become_ready()
+    assert "jobs there use 0; expected 2 or more" in seen(person.type("validate team-a nccl"))
 
     answer = person.type("validate team-a")
 

@@ -489,6 +489,10 @@ NODE = {"node": "node-a", "instance_id": "i-1"}
         ),
         (event(cl.CheckFinished, check="gpus", passed=False, detail=WHY), f"check *gpus*: {WHY}"),
         (
+            event(cl.CheckFinished, check="nccl", passed=False, detail="77", table=("GB/s", "1 `")),
+            r"check *nccl*: 77\n```\nGB/s\n1 `\n```",
+        ),
+        (
             event(cl.NodeReplacementBegan, check="gpu-health", reason="lost", number=1, **NODE),
             "node `node-a` failed check *gpu-health* and is replaced (1 of at most 2): lost",
         ),

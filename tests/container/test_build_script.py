@@ -85,6 +85,7 @@ def test_images_of_others_are_copied_once_with_all_their_machines(build) -> None
                 "training-operator-v1-93c5489",
                 "ghcr.io/kubeflow/training-v1/training-operator:v1-93c5489",
             ),
+            ("mpi-operator-0.8.0", "mpioperator/mpi-operator:0.8.0"),
             ("k8s-device-plugin-v0.20.0", "nvcr.io/nvidia/k8s-device-plugin:v0.20.0"),
             (
                 "aws-efa-k8s-device-plugin-v0.5.20",
@@ -98,7 +99,7 @@ def test_images_of_others_are_copied_once_with_all_their_machines(build) -> None
 
 def test_what_is_copied_is_what_clusters_start_and_where_they_look() -> None:
     lines = (SCRIPT.parent / "copied.txt").read_text().splitlines()
-    plugins = ("training-operator", "nvidia-device-plugin", "efa-device-plugin")
+    plugins = ("training-operator", "mpi-operator", "nvidia-device-plugin", "efa-device-plugin")
     objects = [*chain.from_iterable(map(load_manifests, plugins)), *render_etcd("run", job="job")]
 
     theirs, ours = (

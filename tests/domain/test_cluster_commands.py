@@ -44,6 +44,7 @@ HOUR = 3_600
         ("cluster delete team-a", DeleteCluster("team-a")),
         ("cluster delete team-a now", DeleteCluster("team-a", is_now=True)),
         ("validate team-a", ValidateCluster("team-a")),
+        ("validate team-a NCCL", ValidateCluster("team-a", measures_nccl=True)),
     ],
 )
 def test_words_of_a_cluster_are_read(text, command):

@@ -79,6 +79,7 @@ def test_version_that_is_set_and_was_not_checked_is_said():
         ("training-operator", "v1-93c5489"),
         ("nvidia-device-plugin", "v0.20.0"),
         ("efa-device-plugin", "v0.5.20"),
+        ("mpi-operator", "0.8.0"),
     ],
 )
 def test_table_is_read_again_when_a_plugin_gets_another_version(plugin, tag):

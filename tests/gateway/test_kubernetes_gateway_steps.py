@@ -31,6 +31,7 @@ from stationmaster.domain.run.events import (
     TrainingStarted,
     run_event_id,
 )
+from stationmaster.kubernetes.kinds import MPI_JOB
 from stationmaster.local.cluster import LocalCluster
 from stationmaster.steps.ensure_job_started import ensure_job_started
 from stationmaster.steps.install_plugin import install_plugin
@@ -178,6 +179,32 @@ def test_network_check_measures_between_real_pods_and_leaves_no_job(
         world.gateway.apply([left])
         until_ready(run_check, world, check=check)
         assert world.gateway.job_names(labels={"stationmaster/check": check}) == []
+
+
+@pytest.mark.parametrize("cluster", [None, (TRAINING_IMAGE, RELAY_IMAGE)], indirect=True)
+def test_nccl_tests_are_started_and_released_or_refused_where_their_image_cannot_run(
+    cluster: LocalCluster, world: World, request: pytest.FixtureRequest
+):
+    world.begin(RunPhase.PROVISIONING, request=GPU_REQUEST)
+    add_nodes(cluster, group="system")
+    add_nodes(cluster, group="training", cpu="96", memory="1152Gi", **DEVICES)
+    until_ready(install_plugin, world, plugin="mpi-operator")
+    for name in ("gpu-health", "network", "storage"):
+        done = {"cluster_id": CLUSTER_ID, "check": name, "passed": True, "detail": "good"}
+        passed = CheckFinished(event_id=name, at=world.now(), **done)
+        world.cluster_states.record(CLUSTER_ID, [passed])
+
+    if request.node.callspec.params["cluster"]:
+        with pytest.raises(PermanentError, match=r"cannot run the image .*nccl-tests:cuda"):
+            run_check(world, RUN_ID, check="nccl")
+        return
+    assert run_check(world, RUN_ID, check="nccl") == {"ready": False}
+
+    of_check = {"stationmaster/check": "nccl"}
+    (job,) = world.gateway.batch_jobs(labels=of_check, of=MPI_JOB)
+    assert (job.succeeded, job.failed) == (False, False)
+    until_ready(release_job, world)
+    assert world.gateway.batch_jobs(labels=of_check, of=MPI_JOB) == []
 
 
 def test_check_of_a_file_system_that_cannot_be_written_fails_at_once_with_the_pods_line(

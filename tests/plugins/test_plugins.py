@@ -22,8 +22,8 @@ class Answers:
     addon: str | None = "ACTIVE"
     addon_failure: str = ""
     drivers: tuple[str, ...] = ("fsx.csi.aws.com",)
-    types: tuple[str, ...] = ("pytorchjobs.kubeflow.org",)
-    deployments: tuple[str, ...] = ("kubeflow/training-operator",)
+    types: tuple[str, ...] = ("pytorchjobs.kubeflow.org", "mpijobs.kubeflow.org")
+    deployments: tuple[str, ...] = ("kubeflow/training-operator", "mpi-operator/mpi-operator")
     missing: str = ""
     kubectl_role_arns: tuple[str, ...] = ()
     ready_on: dict[str, int] = field(
@@ -164,6 +164,7 @@ def test_cluster_gets_the_plugins_that_apply_to_it(recipe, instance, devices):
     spec = spec_for(get_recipe(recipe), nodes=2, instance_type=instance)
 
     assert names_for(spec) == ["training-operator", "fsx-csi-driver", *devices, "relay"]
+    assert names_for(spec, measures_nccl=True) == [*names_for(spec), "mpi-operator"]
 
 
 def test_unknown_plugin_is_refused_with_the_known_ones():

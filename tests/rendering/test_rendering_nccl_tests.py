@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from itertools import pairwise
+from subprocess import run
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from stationmaster.domain.names import NAMESPACE
 from stationmaster.kubernetes.manifests import load_manifests
 from stationmaster.local.cluster.api.objects import Objects
 from stationmaster.rendering.examples import to_yaml
-from stationmaster.rendering.nccl_tests import render_nccl_tests, script
+from stationmaster.rendering.nccl_tests import OPERATIONS, render_nccl_tests, script
 from tests.support.admitting import admit_pod, api_server, store
 
 LONG = ClusterId("c" * 32)
@@ -73,19 +74,26 @@ def test_devices_and_ranks_are_those_of_all_nodes(instance, nodes):
     assert worker["replicas"] == nodes
     assert requests["nvidia.com/gpu"] == str(machine.num_gpus)
     assert requests.get("vpc.amazonaws.com/efa", "0") == str(machine.num_efa)
-    text = script(machine, num_nodes=nodes)
-    assert text.count(f"-np {nodes * machine.num_gpus} -N {machine.num_gpus}") == 2
+    text = script(machine, OPERATIONS, nodes)
+    assert text.count(f"-np {nodes * machine.num_gpus} -N {machine.num_gpus}") == 3
 
 
-def test_script_measures_both_operations_up_to_the_judged_size():
-    text = script(get_instance("p6-b200.48xlarge"), num_nodes=2)
+def test_script_measures_each_operation_up_to_the_judged_size_and_keeps_its_tables():
+    text = script(get_instance("p6-b200.48xlarge"), OPERATIONS, 2)
 
     words = shlex.split(text.replace("\\\n", " "))
     tests = [word for word in words if word.endswith("_perf")]
-    assert [test.rpartition("/")[2] for test in tests] == ["all_reduce_perf", "broadcast_perf"]
-    assert re.findall(r"-b 8 -e (\d+)G -f 2 -g 1 -c 1", text) == ["8", "8"]
+    assert [test.rpartition("/")[2] for test in tests] == [f"{each}_perf" for each in OPERATIONS]
+    assert re.findall(r"-b 8 -e (\d+)G -f 2 -g 1 -c 1", text) == ["8"] * 3
+    # What NCCL says is cut, what the test says is not, and a test that fails fails the job.
+    line = text.splitlines()[-2].strip().removeprefix("| ").removesuffix(" || status=1")
+    printed = "x NCCL INFO a\n" * 15_001 + "8 2 float\n"
+    kept = run(["bash", "-c", line], input=printed, capture_output=True, text=True, check=True)
+    assert kept.stdout.splitlines() == printed.splitlines()[1:]
+    assert text.startswith("set -o pipefail")
+    assert text.count("timeout --kill-after=30 540") == 3
     exported = [name for flag, name in pairwise(words) if flag == "-x"]
-    assert exported[: len(exported) // 2] == exported[len(exported) // 2 :]
+    assert exported == exported[: len(exported) // 3] * 3
     for replica in rendered("p6-b200.48xlarge", 2)["spec"]["mpiReplicaSpecs"].values():
         container = replica["template"]["spec"]["containers"][0]
         values = {entry["name"]: entry["value"] for entry in container["env"]}
@@ -93,7 +101,7 @@ def test_script_measures_both_operations_up_to_the_judged_size():
         assert "NCCL_DEBUG_SUBSYS" not in values
         assert set(exported) - set(values) == {"PATH", "LD_LIBRARY_PATH", "LD_PRELOAD"}
         assert set(values) < set(exported)
-    assert text.count("|| status=1") == 2
+    assert text.count("|| status=1") == 3
     # What bash echoes with set -x is where the report finds the names.
     reader = TableReader()
     for line in [

@@ -59,14 +59,17 @@ def test_change_begins_without_checks_and_is_full_only_where_asked(account: Acco
     ):
         account.happen_to_cluster(kind, **values)
 
-    begun = begin_pass(account.services, account.cluster, nodes=4, is_full=True)
+    begun = begin_pass(account.services, account.cluster, nodes=4, is_full=True, measures_nccl=True)
 
     assert (begun.plugins, begun.checks) == ([], [])
     live = live_cluster(account.services, begun.model_copy(update={"run_id": "r-1"}))
     assert (live.is_full, live.run_id) == (True, "r-1")
+    prepared = prepare_cluster(account.services, account.cluster_id, pass_number=2)
+    assert (prepared["plugins"][-1], prepared["checks"][-1]) == ("mpi-operator", "nccl")
     conclude_cluster(account.services, account.cluster_id, pass_number=2)
     again = begin_pass(account.services, account.cluster, nodes=4)
     assert not live_cluster(account.services, again).is_full
+    assert not again.measures_nccl
 
 
 def test_resize_gives_the_node_group_its_size_and_its_price(account: Account):

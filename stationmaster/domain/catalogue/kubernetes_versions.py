@@ -26,6 +26,8 @@ CHECKED: Final[Mapping[str, tuple[str, str]]] = {
     "nvidia-device-plugin": ("1.26", "1.36"),
     # v0.5.20: the same API of the kubelet.
     "efa-device-plugin": ("1.26", "1.36"),
+    # 0.8.0 is built with the client libraries of 1.35: manifests/mpi-operator, for nccl-tests only.
+    "mpi-operator": ("1.31", "1.36"),
     # Savers and stagers use a Job's podFailurePolicy, which is stable since 1.31.
     "relay": ("1.31", "1.36"),
 }

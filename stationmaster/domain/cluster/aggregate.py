@@ -96,6 +96,8 @@ class Cluster(State):
     """The number of executions of its workflow, the first included."""
     is_full: bool = False
     """Whether its newest execution runs every check, also those that a quick one leaves out."""
+    measures_nccl: bool = False
+    """Whether its newest execution runs nccl-tests."""
     earlier_sizes: Annotated[list[tuple[datetime, int]], Bound(50)] = Field(default_factory=list)
     """The numbers of training nodes that it had before, and until when, oldest first."""
     resizes_from: int | None = None

@@ -235,12 +235,14 @@ def _gone_over(cluster: Cluster, event: ev.PassBegan) -> dict[str, object]:
     began = _next_pass(cluster, event) | (_made(cluster) if is_resized else {})
     size = {"resizes_from": nodes if is_resized else None, "resize_failure": ""}
     added = {"added_usd": cluster.added_usd + event.added_usd}
-    return began | size | added | {"is_full": event.is_full}
+    wanted = {"is_full": event.is_full, "measures_nccl": event.measures_nccl}
+    return began | size | added | wanted
 
 
 def _next_pass(cluster: Cluster, event: ev.PassBegan | ev.PassFailed) -> dict[str, object]:
     began = _entered(cluster, ClusterPhase.PROVISIONING, event.at)
-    fresh = {"is_full": False, "reason": "", "plugins": [], "checks": []}
+    wanted = {"is_full": False, "measures_nccl": False}
+    fresh = wanted | {"reason": "", "plugins": [], "checks": []}
     size = _resized(cluster, event.at, nodes=event.nodes)
     return began | size | {"passes": cluster.passes + 1, **fresh}
 

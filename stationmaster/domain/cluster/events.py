@@ -74,6 +74,8 @@ class ClusterRequested(_Event, type="cluster.requested"):
     is_full: bool = False
     """Whether every check runs before it is ready, also those that a quick validation leaves out.
     """
+    measures_nccl: bool = False
+    """Whether nccl-tests run before it is ready."""
     approval: Approval | None = None
     """What it waits for before it is made; None for nothing."""
 
@@ -189,6 +191,8 @@ class PassBegan(_Event, type="cluster.pass_began"):
     """The person who asked for it; empty where its checks were too old."""
     is_full: bool = False
     """Whether every check runs, also those that a quick validation leaves out."""
+    measures_nccl: bool = False
+    """Whether nccl-tests run."""
     added_usd: float = 0.0
     """What its added nodes are expected to cost its own run, beyond that run's plan."""
 
@@ -280,6 +284,8 @@ class CheckFinished(_Event, type="check.finished"):
     figures: dict[str, float] = Field(default_factory=dict)
     bad_nodes: tuple[str, ...] = ()
     """The nodes for which it failed, where it is about single ones."""
+    table: tuple[str, ...] = ()
+    """More figures than the sentence can name, as lines of equal columns."""
 
 
 class NodeReplacementBegan(_Event, type="cluster.node_replacement_began"):

@@ -165,6 +165,22 @@ def read_label(words: Sequence[str], subcommand: str) -> str:
     return label
 
 
+def read_validation(words: Sequence[str]) -> tuple[str, bool]:
+    """Read the cluster, and whether nccl-tests run on it.
+
+    Raises:
+        BadCommand: no cluster, or other words.
+    """
+    label, rest = _label(words, "validate")
+    if [each.lower() for each in rest] not in ([], [validate.NCCL]):
+        raise BadCommand(
+            f"/train validate takes one cluster, and {validate.NCCL} or nothing after it, got "
+            f'"{shorten(" ".join(words))}"',
+            suggestion=f"/train validate {quote(label)}",
+        )
+    return label, bool(rest)
+
+
 def _label(words: Sequence[str], subcommand: str) -> tuple[str, Sequence[str]]:
     if not words or "=" in words[0]:
         raise BadCommand(
@@ -206,6 +222,9 @@ def _read_new_cluster(
         mbps_per_tib=options.file_system_mbps_per_tib,
         existing=options.file_system,
     )
+    if options.measures_nccl:
+        is_guest = bool(options.eks_name)
+        validate.refuse_unmeasurable(spec.num_gpus * nodes, is_guest=is_guest)
     ttl = values.get(TTL.name)
     ttl_s = DEFAULT_TTL_S if ttl is None else duration_of(TTL.name, ttl)
     return name, placed(spec, options), ttl_s, options

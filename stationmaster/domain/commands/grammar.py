@@ -18,6 +18,7 @@ from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.commands.cluster_words import (
     read_label,
     read_new_cluster,
+    read_validation,
 )
 from stationmaster.domain.commands.correcting import corrected
 from stationmaster.domain.commands.meanings import group_row_meant, subcommand_meant
@@ -156,6 +157,8 @@ def _read_arguments(row: Subcommand, word: str, rest: list[str], ask: Questions)
             return make(*_read_cost(rest, ask))
         case Takes.CLUSTER:
             return make(read_label(rest, row.name))
+        case Takes.VALIDATION:
+            return make(*read_validation(rest))
         case Takes.NEW_CLUSTER:
             return make(*read_new_cluster(rest, ask))
         case Takes.ROW:

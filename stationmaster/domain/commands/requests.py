@@ -180,8 +180,11 @@ class DeleteCluster(_OfCluster):
     is_now: bool = False
 
 
+@dataclass(frozen=True)
 class ValidateCluster(_OfCluster):
-    """Run every check of a cluster."""
+    """Run every check of a cluster, or the usual ones and nccl-tests."""
+
+    measures_nccl: bool = False
 
 
 ClusterCommand = (

@@ -85,6 +85,7 @@ class Takes(Enum):
     AUDIT = "[RUN] [@PERSON] [since=DURATION]"
     CLUSTER = "NAME"
     CLUSTER_VIEW = "NAME [nodes]"
+    VALIDATION = "NAME [nccl]"
     NEW_CLUSTER = (
         "NAME [nodes=N] [instance=TYPE] [ttl=DURATION] [file_system=GIB|fs-...] [key=value ...]"
     )
@@ -350,9 +351,9 @@ SUBCOMMANDS: Final[Mapping[str, Subcommand]] = {
         ),
         Subcommand(
             "validate",
-            Takes.CLUSTER,
+            Takes.VALIDATION,
             ValidateCluster,
-            "run every check of a kept cluster",
+            "run every check of a kept cluster; with nccl the usual ones, and nccl-tests",
             ("verify", "recheck"),
             more="team-a",
             changes=True,

@@ -13,6 +13,7 @@ from stationmaster.domain.ids import RunId
 from stationmaster.domain.names import job_name, relay_name, results_account, run_job_name
 from stationmaster.jobs import ROLES
 from stationmaster.kubernetes.gateway import KubernetesGateway
+from stationmaster.kubernetes.kinds import BATCH_JOB, MPI_JOB
 from stationmaster.kubernetes.views import PodView
 from stationmaster.rendering.metadata import RunRole, run_labels
 from stationmaster.rendering.rendezvous import etcd_name
@@ -52,12 +53,20 @@ def remove_jobs_of(gateway: KubernetesGateway, run_id: RunId, role: RunRole) -> 
 
 
 def remove_labelled_jobs(
-    gateway: KubernetesGateway, labels: Mapping[str, str], *, but: Collection[str] = ()
+    gateway: KubernetesGateway,
+    labels: Mapping[str, str],
+    *,
+    but: Collection[str] = (),
+    has_mpi: bool = False,
 ) -> None:
-    """Delete the Jobs and training jobs with these labels, but for some names."""
-    for job in gateway.batch_jobs(labels=labels):
-        if job.name not in but:
-            gateway.delete("batch/v1", "Job", name=job.name)
+    """Delete the Jobs and training jobs with these labels, but for some names.
+
+    `has_mpi`: also MPIJobs, which the rights in others' clusters do not cover.
+    """
+    for kind in (BATCH_JOB, *([MPI_JOB] if has_mpi else [])):
+        for job in gateway.batch_jobs(labels=labels, of=kind):
+            if job.name not in but:
+                gateway.delete(*kind, name=job.name)
     for name in gateway.job_names(labels=labels):
         if name not in but:
             gateway.delete_job(name)

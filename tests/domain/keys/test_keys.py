@@ -11,7 +11,7 @@ import pytest
 
 from stationmaster.domain.cluster.spec import Reservation
 from stationmaster.domain.commands.grammar import parse_request
-from stationmaster.domain.errors import NotPossibleNow
+from stationmaster.domain.errors import NotPossibleNow, UserError
 from stationmaster.domain.keys.backup_every import USUAL_S
 from stationmaster.domain.keys.job_options import JobOptions
 from stationmaster.domain.keys.names import START_KEYS, key_names
@@ -30,13 +30,14 @@ FOUND = FoundReservation(
     available=4,
     total=8,
 )
+GUEST = f"cluster=eks:theirs file_system={FILE_SYSTEM}"
 WORDS = (
     "nodes=1 instance=m5.2xlarge",
     "nodes=1:2 preset=smoke",
     f"instance=m5.2xlarge capacity=odcr:{RESERVATION}",
     "capacity=spot keep=2h validate=full track=mlflow:https://h.io:5000/x",
     "on=team-a alone=true queue=night priority_class=high host_network=true nccl_debug=INFO",
-    f"cluster=eks:theirs file_system={FILE_SYSTEM}",
+    GUEST,
     "cluster=eks:theirs storage=pvc:ml/data",
     "file_system=4800 file_system_type=scratch-200",
     f"resume_from={RUN}@60 backup_every=45m schedule=constant steps=80",
@@ -128,6 +129,21 @@ def test_key_without_its_cluster_is_planned_on_the_command_line_and_resumed() ->
     assert saved(restarts=2).words["restarts"] == "2"
     assert parse("cluster create a validate=full").options.is_full
     assert not parse("cluster create a").options.is_full
+
+
+def test_nccl_tests_are_for_gpus_in_clusters_that_are_made() -> None:
+    on_gpus = parse("llama2-7b nodes=2 validate=nccl")
+    assert (on_gpus.options.measures_nccl, on_gpus.options.is_full) == (True, False)
+    assert any("the MPI operator is installed" in each for each in on_gpus.plan.warnings)
+    assert parse("cluster create a instance=p5.48xlarge validate=nccl").options.measures_nccl
+    for words, said in (
+        ("tiny-llama validate=nccl", "jobs there use 0; expected 2 or more"),
+        ("cluster create a validate=nccl", "jobs there use 0; expected 2 or more"),
+        (f"llama2-7b {GUEST} validate=nccl", "in an EKS cluster of others nothing is"),
+        ("llama2-7b on=team-a validate=nccl", "type /train validate team-a nccl before the run"),
+    ):
+        with pytest.raises(UserError, match=said):
+            parse(words)
 
 
 NUMBER = "expected a whole number from 0 to 20"

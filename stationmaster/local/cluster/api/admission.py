@@ -22,6 +22,7 @@ RESOURCE_KEY = "pytorchjobs.kubeflow.org"
 DEFAULT_ACCOUNT = "default"
 _WEBHOOK = "validator.pytorchjob.training-operator.kubeflow.org"
 _WITH_TEMPLATE = ("Deployment", "DaemonSet", "ReplicaSet", "Job")
+_REPLICAS = {"PyTorchJob": "pytorchReplicaSpecs", "MPIJob": "mpiReplicaSpecs"}
 
 RefusedImages = Callable[[list[str]], list[str]]
 """Of the images of a pod's containers, in their order, those that no node can run."""
@@ -74,8 +75,8 @@ def _pod_specs(obj: Object) -> Iterator[Mapping[str, Any]]:
         yield spec
     elif obj["kind"] in _WITH_TEMPLATE:
         yield (spec.get("template") or {}).get("spec") or {}
-    elif obj["kind"] == "PyTorchJob":
-        for replica in (spec.get("pytorchReplicaSpecs") or {}).values():
+    elif obj["kind"] in _REPLICAS:
+        for replica in (spec.get(_REPLICAS[obj["kind"]]) or {}).values():
             yield ((replica or {}).get("template") or {}).get("spec") or {}
 
 
