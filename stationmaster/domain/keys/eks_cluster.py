@@ -51,8 +51,6 @@ class Option(Part):
 
     eks_name: str = ""
     """The existing EKS cluster that its cluster uses; "" for one that is made."""
-    hyperpod_name: str = ""
-    """The HyperPod cluster by which it was named; "" where it was named itself."""
 
 
 def read(typed: Typed) -> Option:
@@ -64,7 +62,7 @@ def read(typed: Typed) -> Option:
     if hyperpod != value and _HYPERPOD_NAME.fullmatch(hyperpod):
         name = typed.ask.find_hyperpod_cluster(hyperpod)
         typed.ask.find_eks_cluster(name)
-        return Option(eks_name=name, hyperpod_name=hyperpod)
+        return Option(eks_name=name)
     name = value.removeprefix(_PREFIX)
     if not value.startswith(_PREFIX) or not _NAME.fullmatch(name):
         meant = f"; did you mean cluster={_meant(value)}" if _meant(value) else ""
@@ -85,11 +83,11 @@ def refuse(start: Start) -> None:
 
 def note(start: Start, plan: Plan) -> Iterable[str]:
     """Say that nothing of the cluster is made, changed or in the bill."""
-    option = start.part(Option)
-    if name := option.eks_name:
-        if option.hyperpod_name:
-            yield f"cluster={_HYPERPOD}{option.hyperpod_name} is EKS cluster {name}"
-        if option.hyperpod_name or start.words.get("instance", "").startswith(HYPERPOD):
+    if name := start.part(Option).eks_name:
+        typed = start.words.get(CLUSTER.name, "")
+        if is_hyperpod := typed.startswith(_HYPERPOD):
+            yield f"cluster={typed} is EKS cluster {name}"
+        if is_hyperpod or start.words.get("instance", "").startswith(HYPERPOD):
             yield "nodes of HyperPod are billed by SageMaker, at prices that are not known here"
         yield (
             f"cluster={_PREFIX}{name}: its control plane, nodes, plugins and file system stay "

@@ -93,7 +93,7 @@ class Run(State):
     pods: Annotated[dict[str, Pod], Bound(MAX_PODS, deleted_first)] = Field(default_factory=dict)
     lost_nodes: Annotated[dict[str, ev.NodeLost], Bound(40)] = Field(default_factory=dict)
     """The nodes by name, until they are ready again or a step shows that training continues."""
-    left_nodes: Annotated[list[str], Bound(50)] = Field(default_factory=list)
+    left_nodes: Annotated[list[str], Bound(48)] = Field(default_factory=list)
     """Lost nodes without which training continued; their pods are no loss any more."""
     taken_back: Annotated[list[str], Bound(48)] = Field(default_factory=list)
     """Spot nodes that AWS takes or has taken back, the newest last."""
