@@ -12,6 +12,7 @@ from stationmaster.diagnosis.running import planned, running_findings
 from stationmaster.diagnosis.runs import explain_run
 from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.ids import RunId
+from stationmaster.domain.keys.job_options import JobOptions
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.changes import apply
 from stationmaster.domain.run.failures import Failure
@@ -68,6 +69,17 @@ def test_run_of_each_recipe_is_slow_below_half_of_its_plan_only(recipe):
     assert said(after(run, part=0.51)) == []
     slow = said(after(run, part=0.49))
     assert len(slow) == (1 if CATALOGUE[recipe].needs_gpu else 0)
+
+
+def test_run_that_was_given_fewer_efa_interfaces_is_not_held_against_the_plan():
+    options = {"job_options": JobOptions(efa=2)}
+    wish = {"nodes": 2, "instance_type": "p4d.24xlarge"}
+    run = after(trains(wish=wish), part=0.25)
+    fewer = run.model_copy(update={"request": run.request.model_copy(update=options)})
+
+    assert (len(said(run)), said(fewer)) == (1, [])
+    lacking = {"uses_sockets": False, "num_nics": 1}
+    assert "1 of 2 EFA" in said(fewer.model_copy(update={"network": network(**lacking)}))[0]
 
 
 def test_slow_run_says_both_figures_and_where_to_look():

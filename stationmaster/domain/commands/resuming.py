@@ -128,7 +128,7 @@ def _typed_over(
     # A mistyped key is corrected later: it must not meet the one that it means.
     meant = {key_meant(key, (*kept, *_STORAGE_KEYS)) for key in typed}
     for length, other in (("steps", "epochs"), ("epochs", "steps")):
-        if length in meant:
+        if length in (*typed, *meant):
             kept.pop(other, None)
     kept = {key: value for key, value in kept.items() if key not in meant}
     return kept | dict(typed)

@@ -273,6 +273,19 @@ def test_result_without_what_is_wanted_is_refused(text, files, said):
     assert said in str(error)
 
 
+def test_run_of_epochs_is_resumed_by_steps_or_by_other_epochs():
+    counted = saved(overrides={"epochs": "2", "schedule": "constant"})
+
+    more = read(f"resume {RUN} steps=+40", counted)
+    other = read(f"resume {RUN} epochs=3", counted)
+
+    # What it has trained is known by its checkpoint only.
+    assert more.overrides == {"schedule": "constant", "steps": "100"}
+    assert other.overrides == {"epochs": "3", "schedule": "constant"}
+    assert any("61 to the end of its epochs are" in each for each in other.plan.warnings)
+    assert read(f"resume {RUN} epochs=3", saved()).overrides["epochs"] == "3"
+
+
 def test_run_without_steps_left_gets_a_plan_that_has_some():
     error = refused("resume last")
 
