@@ -23,7 +23,7 @@ MAX_TITLE: Final = 80
 class Placement(Frozen):
     """Where a job runs: how many nodes of which type."""
 
-    nodes: int
+    nodes: int = Field(ge=1)
     instance_type: str
 
 
