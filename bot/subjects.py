@@ -31,6 +31,7 @@ from stationmaster.domain.cluster.events import (
     Requester,
 )
 from stationmaster.domain.cluster.nodes import NodesSeen
+from stationmaster.domain.cluster.room import RoomLow
 from stationmaster.domain.run.events import (
     ApprovalEvent,
     BudgetReached,
@@ -264,6 +265,7 @@ class ClusterSubject:
             | DeletionRequested
             | ClusterRequested
             | NodesSeen
+            | RoomLow
             | ClusterApproval,
         )
 

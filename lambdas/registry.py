@@ -59,6 +59,7 @@ class Permission(StrEnum):
     PREFLIGHT = "preflight"
     DATASETS_LIST = "datasets-list"
     EXISTING_FILE_SYSTEMS_READ = "existing-file-systems-read"
+    FILE_SYSTEM_ROOM = "file-system-room"
     ARTIFACTS_READ = "artifacts-read"
     KUBERNETES = "kubernetes"
     RESULTS_ACCESS = "results-access"
@@ -325,7 +326,7 @@ REAPER: Final = Function(
     | _FIND_LEFT
     | {P.START_TRAIN, P.START_CLUSTER, P.READ_CLUSTER_WORKFLOW, P.START_TEARDOWN}
     | _FOLLOW_UP
-    | {P.KUBERNETES, P.RESULTS_ACCESS}
+    | {P.KUBERNETES, P.RESULTS_ACCESS, P.FILE_SYSTEM_ROOM}
     # Deletes what the account has of clusters that no record explains.
     | {
         P.CLUSTER_DELETE,
@@ -347,7 +348,7 @@ BOT: Final = Function(
     # A run may go on from what another one has left.
     | {P.INSTANCE_TYPES_READ, P.PREFLIGHT, P.DATASETS_LIST, P.ARTIFACTS_READ}
     # A cluster may use a file system that exists, and an existing EKS cluster.
-    | {P.EXISTING_FILE_SYSTEMS_READ, P.EXISTING_CLUSTERS_READ},
+    | {P.EXISTING_FILE_SYSTEMS_READ, P.FILE_SYSTEM_ROOM, P.EXISTING_CLUSTERS_READ},
     timeout_s=10,
     memory_mib=1024,  # CPU is sold by memory; the 3 s acknowledgement includes the cold start
     package=Package.BOT,

@@ -41,6 +41,13 @@ _GPU_GRAPHS: Final = (
     ("Hottest GPU, degrees C", "node_gpu_temperature", "Maximum"),
     ("Power of a GPU, W", "node_gpu_power_draw", "Average"),
 )
+# The same of file systems, with what a minute's sum is divided by. Source: FSx for Lustre user
+# guide, "Amazon FSx for Lustre metrics and dimensions".
+_FILE_SYSTEM_GRAPHS: Final = (
+    ("Read from file systems, MB/s", "DataReadBytes", 60_000_000),
+    ("Written to file systems, MB/s", "DataWriteBytes", 60_000_000),
+    ("Free on file systems of Lustre, GiB", "FreeDataStorageCapacity", 2**30),
+)
 # A search finds whole words of a dimension's value, and dashes part them.
 _CLUSTERS: Final = "stationmaster"
 
@@ -72,6 +79,7 @@ class ObservabilityStack(cdk.Stack):
         for each in alarmed:
             _send_alarms(each, topic_name=_topic_name(config))
         dashboard = self._add_dashboard(machine_arns, functions)
+        dashboard.add_widgets(*_file_system_graphs())
         if config.gpu_metrics:
             dashboard.add_widgets(*_gpu_graphs())
         cdk.CfnOutput(
@@ -299,13 +307,25 @@ def _gpu_graphs() -> list[cloudwatch.GraphWidget]:
         )
         for title, metric, statistic in _GPU_GRAPHS
     )
-    minute = cdk.Duration.minutes(1)
+    return [_searched(title, search, width=6) for title, search in found]
+
+
+def _file_system_graphs() -> list[cloudwatch.GraphWidget]:
+    """Draw what is read, written and free of each file system of the account, also of others."""
     return [
-        _graph(
-            title, [cloudwatch.MathExpression(expression=search, label="", period=minute)], width=6
+        _searched(
+            title,
+            f"SEARCH('{{AWS/FSx,FileSystemId}} MetricName=\"{metric}\"', 'Sum', 60) / {divisor}",
+            width=8,
         )
-        for title, search in found
+        for title, metric, divisor in _FILE_SYSTEM_GRAPHS
     ]
+
+
+def _searched(title: str, search: str, *, width: int) -> cloudwatch.GraphWidget:
+    minute = cdk.Duration.minutes(1)
+    found = cloudwatch.MathExpression(expression=search, label="", period=minute)
+    return _graph(title, [found], width=width)
 
 
 def _topic_name(config: StageConfig) -> str:

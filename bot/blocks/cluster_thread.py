@@ -11,8 +11,7 @@ from typing import Final
 from bot.blocks import mrkdwn as md
 from bot.blocks.approval import approval_line
 from bot.blocks.cluster_card import goes
-from bot.blocks.elements import Content, event_lines
-from bot.blocks.node_table import node_table, nodes_line
+from bot.blocks.elements import Content, event_lines, table
 from bot.blocks.thread_lines import (
     ThreadEvent,
     check_line,
@@ -24,12 +23,14 @@ from bot.blocks.thread_lines import (
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import ClusterPhase
-from stationmaster.domain.cluster.nodes import NodesSeen
+from stationmaster.domain.cluster.nodes import NodesSeen, SeenNode
+from stationmaster.domain.cluster.room import RoomLow
 from stationmaster.domain.commands.table import COMMAND
 from stationmaster.domain.sizes import counted
 
 # Figures that people ask for; of other checks that pass, the card says enough.
 _MEASURED: Final = ("_gbps", "_mbps", "_loss_nats")
+_HEADS: Final = ("Node", "Type", "Zone", "Ready", "GPUs", "EFA", "Health", "Pods")
 _POSTED_PHASES: Final = (ClusterPhase.READY, ClusterPhase.FAILED, ClusterPhase.DRAINING)
 _POSTED: Final = (
     *(cl.LeaseRequested, cl.LeaseGranted, cl.LeaseReleased, cl.KeepExtended, cl.KeepEnding),
@@ -41,7 +42,7 @@ _POSTED: Final = (
         cl.ApprovalDecided,
         cl.ClusterPreflightWarned,
     ),
-    *(cl.NodeReplacementBegan, cl.NodeReplaced, cl.TeardownStarted, NodesSeen),
+    *(cl.NodeReplacementBegan, cl.NodeReplaced, cl.TeardownStarted, NodesSeen, RoomLow),
 )
 
 
@@ -68,8 +69,16 @@ def cluster_message(events: Sequence[ThreadEvent], cluster: Cluster) -> Content 
         return None
     message = event_lines(lines, after=posted[-1].at - cluster.requested_at)
     # A message takes one table: of several looks in one moment, the newest has it.
-    listed = [event for event in posted if isinstance(event, NodesSeen) and event.nodes][-1:]
-    return Content(message.text, [*message.blocks, *map(node_table, listed)])
+    looks = [event.nodes for event in posted if isinstance(event, NodesSeen) and event.nodes]
+    tables = [table([_HEADS, *map(_row, nodes)]) for nodes in looks[-1:]]
+    return Content(message.text, [*message.blocks, *tables])
+
+
+def _row(node: SeenNode) -> tuple[str, ...]:
+    ready = "ready" if node.is_ready else "not ready"
+    gpus, efa = (f"{usable} of {there}" for usable, there in (node.gpus, node.efa))
+    where = (node.name, node.instance_type, node.zone, ready, f"{gpus} GPUs", f"{efa} EFA")
+    return *where, node.trouble or "no trouble", node.pods or "no pods"
 
 
 def _without_passing_waits(events: list[ThreadEvent]) -> list[ThreadEvent]:
@@ -134,8 +143,18 @@ def _line(event: ThreadEvent, cluster: Cluster) -> str:
             return replacement_line(event)
         case cl.ClusterPreflightWarned():
             return preflight_line(event)
+        case RoomLow():
+            free = f"{event.free_gib:,} of {event.size_gib:,} GiB are free"
+            return (
+                f"{md.WARNING} *its file system is almost full*{ping}: {free}; delete what is not "
+                "needed in /fsx/runs and /fsx/data, or use a cluster with a larger file_system="
+            )
+        case NodesSeen(reason=""):
+            listed = f", {len(event.nodes)} listed" if len(event.nodes) < event.num_nodes else ""
+            nodes = counted(event.num_nodes, "node")
+            return f"\u25b8 {event.num_ready} of {nodes} ready, as Kubernetes says{listed}"
         case NodesSeen():
-            return nodes_line(event)
+            return f"{md.FAILED} its nodes are not known: {md.escape(event.reason, 600)}"
         case cl.TeardownStarted():
             return "\u267b\ufe0f teardown started"
         case _:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
-from bot.blocks.mrkdwn import cut, duration, printable
+from bot.blocks.mrkdwn import cut, duration, escape, printable
 from stationmaster.domain.teams import split
 
 Block = dict[str, Any]
@@ -157,17 +157,16 @@ def _mrkdwn(text: str) -> Block:
     return {"type": "mrkdwn", "text": text, "verbatim": True}
 
 
-def table(rows: Sequence[Sequence[str]], *, plain: Block) -> Native:
-    """Make a table, its heads first; a message takes one."""
-    cells = [
-        [
-            {"type": "raw_text", "text": cut(printable(cell), _CELL_CHARACTERS) or "-"}
-            for cell in row
-        ]
-        for row in rows[:_ROWS]
+def table(rows: Sequence[Sequence[str]]) -> Native:
+    """Make a table, its heads first; a message takes one. In text, each row is a line."""
+    shown = [
+        [cut(printable(cell), _CELL_CHARACTERS) or "-" for cell in row] for row in rows[:_ROWS]
     ]
+    cells = [[{"type": "raw_text", "text": cell} for cell in row] for row in shown]
     wrapped = [{"is_wrapped": True}] * len(rows[0])
-    return Native({"type": "table", "rows": cells, "column_settings": wrapped}, plain=plain)
+    lines = [escape(" \u00b7 ".join(row), _CELL_CHARACTERS) for row in shown[1:]]
+    block = {"type": "table", "rows": cells, "column_settings": wrapped}
+    return Native(block, plain=section("\n".join(lines)))
 
 
 def paragraph(lines: Sequence[str]) -> list[Block]:

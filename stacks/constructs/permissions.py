@@ -241,7 +241,8 @@ _STATEMENTS: Final[Mapping[Permission, Callable[[Granted], list[Statement]]]] = 
     Permission.PREFLIGHT: _preflight,
     Permission.DATASETS_LIST: _datasets_list,
     # Whether nodes of the network reach a file system, for a plan.
-    Permission.EXISTING_FILE_SYSTEMS_READ: _listing(*LOOK_ACTIONS, *ROOM_ACTIONS),
+    Permission.EXISTING_FILE_SYSTEMS_READ: _listing(*LOOK_ACTIONS),
+    Permission.FILE_SYSTEM_ROOM: _listing(*ROOM_ACTIONS),
     Permission.ARTIFACTS_READ: _artifacts_read,
     Permission.KUBERNETES: eks.call_kubernetes,
     Permission.RESULTS_ACCESS: eks.reach_results,

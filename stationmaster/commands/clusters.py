@@ -6,7 +6,6 @@ to. In other channels it is answered as one that does not exist.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -161,8 +160,7 @@ def ask_for_nodes(services: Services, label: str, *, channel_id: str, request_id
             f"cluster {cluster.label} is {cluster.phase.value}: it has no nodes to show",
             suggestion=f"/train cluster show {cluster.label}",
         )
-    asked = hashlib.sha256(request_id.encode()).hexdigest()[:32]
-    services.bus.nodes_wanted(NodesWanted(cluster_id=cluster.cluster_id, asked=asked))
+    services.bus.nodes_wanted(NodesWanted(cluster_id=cluster.cluster_id, asked=request_id))
     return cluster
 
 

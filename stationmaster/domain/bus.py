@@ -68,7 +68,7 @@ class NodesWanted(Frozen):
     """Detail of the entry by which somebody asks for a cluster's nodes."""
 
     cluster_id: ClusterId
-    asked: str = Field(max_length=64)
+    asked: str
     """The same for each delivery of one question."""
 
 

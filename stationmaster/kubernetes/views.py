@@ -13,7 +13,6 @@ from typing import Any, Final
 from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.job_kinds import ConditionName, JobCondition, JobKind
 from stationmaster.domain.names import LABEL_GUESTS, LABEL_RUN_ID
-from stationmaster.kubernetes.node_problems import node_problems
 from stationmaster.rendering.job_backends import JobBackend
 from stationmaster.rendering.metadata import (
     HEALTHY,
@@ -65,7 +64,7 @@ class NodeView(Frozen):
     capacity: dict[str, str] = {}
     """What it has of each resource, whether pods may use it or not."""
     problems: tuple[str, ...] = ()
-    """The conditions, but for being ready, that say that something is wrong."""
+    """Conditions that are true and name no readiness, or name one and are not true."""
 
     def count(self, resource: str) -> int:
         """Return the allocatable devices of a resource; 0 while no plugin advertises it."""
@@ -195,7 +194,12 @@ def parse_node(item: Json) -> NodeView:
             if taint.get("effect") in ("NoSchedule", "NoExecute")
         ),
         capacity=status.get("capacity") or {},
-        problems=node_problems(status),
+        problems=tuple(
+            f"{each['type']} is {each.get('status')} ({each.get('reason') or 'no reason given'})"
+            for each in status.get("conditions") or []
+            if (each.get("status") == "True") != each["type"].endswith("Ready")
+            if each["type"] != "Ready"
+        ),
     )
 
 

@@ -14,6 +14,8 @@ from stationmaster.cluster_upkeep import follow_up, set_clock, start_pass
 from stationmaster.deciding import look_at_approval
 from stationmaster.domain.census import Census, count
 from stationmaster.domain.cluster.aggregate import Cluster
+from stationmaster.domain.cluster.events import ClusterPhase
+from stationmaster.domain.cluster.room import LOW, RoomLow
 from stationmaster.domain.errors import PermanentError, StationmasterError
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.names import NOT_HELPED
@@ -22,6 +24,7 @@ from stationmaster.domain.reactions.cluster import LookedAfter
 from stationmaster.domain.reactions.run import POLICY, decide
 from stationmaster.domain.reactions.seen import CardMissing, LeaseFound
 from stationmaster.domain.reactions.workflow import Do, RecordCrash, WorkflowFound
+from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.log_keys import bound
@@ -162,7 +165,29 @@ def _help_cluster(services: Services, cluster: Cluster) -> bool:
             state_machine_arn = services.settings.cluster_state_machine_arn
             name = pass_name(cluster_id, cluster.passes)
             _record_crash(services, state_machine_arn, name, reaction)
+    _warn_of_room(services, cluster)
     return bool(reactions)
+
+
+def _warn_of_room(services: Services, cluster: Cluster) -> None:
+    """Warn, once a day, of too little room on the file system that a kept cluster has of its own.
+
+    Also while nobody trains; a run that does asks for itself.
+    """
+    own = [
+        each.resource_id
+        for each in cluster.resources.values()
+        if each.kind is ResourceKind.FILE_SYSTEM and each.resource_id and each.deleted_at is None
+    ]
+    if not own or not cluster.is_kept or cluster.phase is not ClusterPhase.READY:
+        return
+    size, now = cluster.spec.file_system.storage_gib, services.now()
+    free = services.file_system_room.free_gib(own[-1])
+    if free is None or free >= LOW * size:
+        return
+    stamp = services.cluster_stamp(cluster.cluster_id, "room", now.date(), at=now)
+    low = RoomLow(**stamp, free_gib=free, size_gib=size)
+    services.cluster_states.record(cluster.cluster_id, [low])
 
 
 def _release_leases(services: Services, cluster: Cluster) -> bool:

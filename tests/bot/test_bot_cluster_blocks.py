@@ -20,6 +20,7 @@ from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.cluster.leases import Lease, Waiting
 from stationmaster.domain.cluster.nodes import NodesSeen, SeenNode
 from stationmaster.domain.cluster.resources import Resource
+from stationmaster.domain.cluster.room import RoomLow
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.domain.run.view import ClusterView
@@ -237,6 +238,11 @@ RESIZED = make_cluster(earlier_sizes=[(NOW, 4)])
         ),
         (event(cl.SizeSettled, nodes=6, reason="no capacity"), make_cluster(), "6 nodes: no capac"),
         (event(cl.SizeSettled, nodes=8), make_cluster(), None),
+        (
+            event(RoomLow, free_gib=90, size_gib=1200),
+            make_cluster(),
+            "almost full* <@U0OPERATOR>: 90 of 1,200 GiB are free",
+        ),
         (
             event(NodesSeen, nodes=(SeenNode(name="n"),), num_nodes=1, num_ready=1),
             make_cluster(),

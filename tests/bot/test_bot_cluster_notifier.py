@@ -102,17 +102,25 @@ def test_nodes_are_a_table_in_the_clusters_thread_at_once(tells, cluster, slack)
     tells()
 
     thread = thread_of(slack, "Cluster team-a")
-    assert "1 of 2 nodes ready, as Kubernetes says; the first 1 are listed" in thread
+    assert "1 of 2 nodes ready, as Kubernetes says, 1 listed" in thread
     assert "its nodes are not known: it does not answer" in thread
     (posted,) = [call for call in slack.thread if "ip-1" in call.seen]
     rows = [[cell["text"] for cell in row] for row in posted.blocks[-1]["rows"]]
-    assert rows[1] == ["ip-1", *where.values(), "no", "7 of 8", "none", health, "none"]
+    assert rows[1] == [
+        "ip-1",
+        *where.values(),
+        "not ready",
+        "7 of 8 GPUs",
+        "0 of 0 EFA",
+        health,
+        "no pods",
+    ]
     assert "ip-1" not in thread_of(slack, FIRST)
 
     slack.lacks = {"table"}
     cluster.happen(NodesSeen, nodes=(cordoned,), num_nodes=2, num_ready=1)
     tells()
-    line = f"p5.48xlarge us-west-2b \u00b7 not ready \u00b7 7 of 8 GPUs \u00b7 {health}"
+    line = f"us-west-2b \u00b7 not ready \u00b7 7 of 8 GPUs \u00b7 0 of 0 EFA \u00b7 {health}"
     assert line in thread_of(slack, "Cluster team-a")
 
 

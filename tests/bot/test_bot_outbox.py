@@ -70,7 +70,7 @@ def test_bad_answer_of_the_uploads_own_address_is_distinguished_too(outbox, slac
 
 TASK = {"type": "task_card", "task_id": "a", "title": "nodes", "status": "complete"}
 PLAN = Native({"type": "plan", "title": "Phases", "tasks": [TASK]}, plain=section("in text"))
-TABLE = table([["Node"], ["ip-1"]], plain=section("in text"))
+TABLE = table([["Node"], ["ip-1"]])
 MESSAGE = [section("a"), PLAN, TABLE, *loss_chart([(1, 2.0), (2, 1.0)])]
 
 

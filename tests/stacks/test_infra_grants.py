@@ -82,7 +82,7 @@ NEEDED = {
 NEEDED_ALL = {
     "existing_file_systems.look_up": {P.FILE_SYSTEM_READ, P.NETWORK_READ},
     "quick_file_systems.look_up": {P.EXISTING_FILE_SYSTEMS_READ},
-    "file_system_room.free_gib": {P.EXISTING_FILE_SYSTEMS_READ},
+    "file_system_room.free_gib": {P.FILE_SYSTEM_ROOM},
 }
 # Both ways to create an add-on: with the cluster itself, or as a plugin.
 NEEDED_ONE_OF = {"addons.ensure": {P.CLUSTER_CREATE, P.ADDON_CREATE}}

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from lambdas import reaper
+from stationmaster.aws.file_system_room import FileSystemRoom
 from stationmaster.domain.census import LONGEST_TEARDOWN, NAMESPACE, Census
 from stationmaster.domain.cluster import events as cluster_events
 from stationmaster.domain.cluster.aggregate import TeardownStatus
@@ -269,3 +270,20 @@ def test_reaper_logs_figures_as_cloudwatch_reads_them(
     assert [each["Name"] for each in described["Metrics"]] == list(Census.model_fields)
     assert line["service"] == alone.services.settings.deployment
     assert line["OpenClusters"] == [1.0]
+
+
+def test_kept_cluster_with_little_room_is_warned_of_once_a_day(
+    alone: Account, monkeypatch: pytest.MonkeyPatch
+):
+    alone.keep(ClusterPhase.PROVISIONING, ClusterPhase.VALIDATING, ClusterPhase.READY)
+    made = {"kind": ResourceKind.FILE_SYSTEM, "name": "lustre"}
+    alone.happen_to_cluster(cluster_events.ResourceRequested, **made)
+    alone.happen_to_cluster(cluster_events.ResourceCreated, **made, resource_id="fs-1")
+    size = alone.cluster.spec.file_system.storage_gib
+    told = []
+    for free in (None, size // 10, size // 10 - 1, 3):
+        monkeypatch.setattr(FileSystemRoom, "free_gib", lambda _, file_system, free=free: free)
+        reap(alone.services)
+        told.append([event.free_gib for event in alone.events("cluster.room_low")])
+
+    assert told == [[], [], [size // 10 - 1], [size // 10 - 1]]

@@ -18,6 +18,7 @@ from stationmaster.domain.cluster.nodes import NodesSeen
 from stationmaster.domain.cluster.replacements import MAX_REPLACED, Replacement
 from stationmaster.domain.cluster.replacing import of_this_pass
 from stationmaster.domain.cluster.resources import resources_after
+from stationmaster.domain.cluster.room import RoomLow
 from stationmaster.domain.errors import IllegalTransition
 from stationmaster.domain.event import shared
 from stationmaster.domain.ids import RunId
@@ -94,7 +95,7 @@ def _changes(cluster: Cluster, event: ClusterEvent) -> dict[str, object]:
         case ev.JobKindChosen():
             settled = {"hyperpod_vcpus": event.hyperpod_vcpus}
             return {"job_kind": event.kind, "spec": cluster.spec.model_copy(update=settled)}
-        case ev.ClusterPreflightWarned() | NodesSeen():
+        case ev.ClusterPreflightWarned() | NodesSeen() | RoomLow():
             return {}  # posted in the thread; it changes no state
         case ev.TeardownStarted() | ev.TeardownCompleted() | ev.TeardownFailed():
             return _torn_down(cluster, event)

@@ -14,6 +14,7 @@ from pydantic import Field, TypeAdapter
 
 from stationmaster.domain.approvals import Approval, Decided
 from stationmaster.domain.cluster.nodes import NodesSeen
+from stationmaster.domain.cluster.room import RoomLow
 from stationmaster.domain.cluster.spec import ClusterSpec
 from stationmaster.domain.event import Event, make_event_id
 from stationmaster.domain.frozen import LATE, Frozen
@@ -354,6 +355,7 @@ ClusterEvent = Annotated[
     | NodeReplacementBegan
     | NodeReplaced
     | NodesSeen
+    | RoomLow
     | JobKindChosen,
     Field(discriminator="type"),
 ]

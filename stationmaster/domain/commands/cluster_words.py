@@ -104,19 +104,9 @@ def read_extension(words: Sequence[str]) -> tuple[str, int]:
 
 
 def read_view(words: Sequence[str]) -> tuple[str, bool]:
-    """Read the cluster, and whether its nodes are asked for.
-
-    Raises:
-        BadCommand: no cluster, or another word after it.
-    """
-    label, rest = _label(words, "cluster show")
-    if rest and [each.lower() for each in rest] not in (["nodes"], ["node"]):
-        raise BadCommand(
-            f"/train cluster show takes one cluster, and after it nodes or nothing, got "
-            f'"{shorten(" ".join(words))}"',
-            suggestion=f"/train cluster show {quote(label)}",
-        )
-    return label, bool(rest)
+    """Read the cluster, and whether its nodes are asked for; otherwise as `read_label`."""
+    is_nodes = [each.lower() for each in words[1:]] == ["nodes"]
+    return read_label(words[:1] if is_nodes else words, "cluster show"), is_nodes
 
 
 def read_size(words: Sequence[str]) -> tuple[str, int]:
@@ -158,8 +148,9 @@ def read_label(words: Sequence[str], subcommand: str) -> str:
     label, rest = _label(words, subcommand)
     if rest:
         shown = subcommand if subcommand != "cluster delete" else "cluster show"
+        also = ", or one and nodes" if subcommand == "cluster show" else ""
         raise BadCommand(
-            f'/train {subcommand} takes one cluster, got "{shorten(" ".join(words))}"',
+            f'/train {subcommand} takes one cluster{also}, got "{shorten(" ".join(words))}"',
             suggestion=f"/train {shown} {quote(label)}",
         )
     return label
