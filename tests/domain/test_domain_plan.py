@@ -306,7 +306,8 @@ def test_file_system_that_cannot_hold_the_checkpoints_is_reported_with_the_right
 
 @pytest.mark.parametrize("name", OWN)
 def test_no_recipe_is_warned_about_with_its_defaults(name):
-    notes = ("prices as of", "pods read", "context_parallel=", "without context_parallel it needs")
+    notes = ("prices as of", "pods read", "published: ", "context_parallel=")
+    notes += ("without context_parallel it needs",)
 
     assert all(text.startswith(notes) for text in make_plan(name).warnings)
 

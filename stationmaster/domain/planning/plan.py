@@ -13,6 +13,7 @@ from typing import Final
 
 from stationmaster.domain.catalogue.instances import PRICES_AS_OF, InstanceType, get_instance
 from stationmaster.domain.catalogue.models import ImageModel
+from stationmaster.domain.catalogue.published_speeds import TOKENS_A_GPU, published_for
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.catalogue.training_config import norm_batch_of
 from stationmaster.domain.datasets import Listing
@@ -34,6 +35,7 @@ from stationmaster.domain.planning.cost import (
     estimate,
     tokens_per_s,
 )
+from stationmaster.domain.planning.estimate import tokens_per_sample
 from stationmaster.domain.planning.estimators import (
     assumed_mfu,
     checkpoint_bytes,
@@ -54,6 +56,7 @@ from stationmaster.domain.planning.ranges import (
     words_of,
 )
 from stationmaster.domain.planning.room import find_room, room_notes
+from stationmaster.domain.sizes import counted
 
 # How long a command in place of the trainer may take: nobody can estimate it, and it may hang.
 LONGEST_COMMAND: Final = timedelta(days=30)
@@ -265,6 +268,7 @@ def plan_recipe(
             *room_notes(room, shared),
             *_export_notes(figures),
             *warnings_of(figures),
+            *_published_notes(figures),
             *hub_notes(recipe),
             price_note,
         ],
@@ -278,6 +282,23 @@ def _export_notes(figures: Figures) -> Iterator[str]:
             f"after training, a model of about {size / 1e9:,.0f} GB is made of the newest "
             f"checkpoint, in about {max(1, round(figures.export_s / 60))} min, which this plan "
             f"counts; it takes {size / 1e9:,.0f} GB of the file system beside the checkpoints"
+        )
+
+
+def _published_notes(figures: Figures) -> Iterator[str]:
+    """Yield what others have published of such training, beside the speed that is assumed."""
+    layout = figures.layout
+    for each in published_for(layout.recipe.name, layout.instance.name):
+        speed = f"{figures.samples_per_s:,.3g}"
+        if each.unit == TOKENS_A_GPU:
+            speed = f"{tokens_per_s(figures) / layout.processes:,.0f}"
+        same = each.nodes == layout.nodes
+        scaled = "" if same else f"for {counted(layout.nodes, 'node')} it is not scaled; "
+        yield (
+            f"published: {each.value} {each.unit} on {each.nodes} x {each.instance_type} "
+            f"({each.settings}; {each.source}); {scaled}this plan assumes its own estimate, "
+            f"{speed} {each.unit} with batch {layout.rows} a GPU and sequence "
+            f"{tokens_per_sample(layout.recipe):,}"
         )
 
 
