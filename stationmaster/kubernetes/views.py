@@ -198,7 +198,6 @@ def parse_node(item: Json) -> NodeView:
             f"{each['type']} is {each.get('status')} ({each.get('reason') or 'no reason given'})"
             for each in status.get("conditions") or []
             if (each.get("status") == "True") != each["type"].endswith("Ready")
-            if each["type"] != "Ready"
         ),
     )
 

@@ -159,6 +159,15 @@ def test_page_draws_a_line_for_each_series_of_a_chart(page: Any, demo: Demo) -> 
     expect(figure).to_contain_text("theirs")
 
 
+def test_page_draws_the_rows_of_a_table(page: Any, demo: Demo) -> None:
+    rows = [[{"type": "raw_text", "text": text}] for text in ("Node", "<b>ip-1</b>")]
+    ts = say(demo.slack, blocks=[{"type": "table", "rows": rows}])
+
+    table = shown(page, ts).get_by_test_id("table")
+    expect(table.get_by_role("columnheader")).to_have_text("Node")
+    expect(table.get_by_role("cell")).to_have_text("<b>ip-1</b>")
+
+
 def test_page_collapses_the_tasks_that_are_complete(page: Any, demo: Demo) -> None:
     words = {"type": "rich_text_section", "elements": [{"type": "text", "text": "2 of 2 nodes"}]}
     tasks = [

@@ -82,7 +82,7 @@ def test_question_that_cannot_be_read_is_set_aside(account: Account) -> None:
 
 
 def test_conditions_devices_and_taints_of_a_node_are_named() -> None:
-    conditions = [("Ready", "True"), ("MemoryPressure", "True"), ("DiskPressure", "False")]
+    conditions = [("Ready", "Unknown"), ("MemoryPressure", "True"), ("DiskPressure", "False")]
     conditions += [("AcceleratedHardwareReady", "False"), ("KernelReady", "True")]
     node = parse_node(
         {
@@ -100,8 +100,8 @@ def test_conditions_devices_and_taints_of_a_node_are_named() -> None:
 
     seen = seen_node(node, [], make_cluster())
 
-    assert (seen.is_ready, seen.gpus, seen.efa) == (True, (7, 8), (0, 0))
+    assert (seen.is_ready, seen.gpus, seen.efa) == (False, (7, 8), (0, 0))
     assert seen.trouble == (
-        "MemoryPressure is True (Why); AcceleratedHardwareReady is False (Why); "
-        "has the taint theirs"
+        "Ready is Unknown (Why); MemoryPressure is True (Why); "
+        "AcceleratedHardwareReady is False (Why); has the taint theirs"
     )
