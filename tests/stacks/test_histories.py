@@ -75,9 +75,14 @@ DEADLINES_S = {
         "VerifyReleased": LIMITS.release_timeout_s + LIMITS.creation_grace_s,
     },
 }
+# A run that trained after nothing was there to save goes back once, to be saved.
+SAVED_LATE = (
+    "SaveAfterFailure", "LateSavingDone?", "VerifyAfterFailure", "PushesModelLate",
+    "PushAfterFailure", "LatePushOver?", "ConcludeFailure", "TrainedMeanwhile",
+)  # fmt: skip
 # States that lead back to themselves but for the loops, and how often.
 AGAIN = {
-    "train": {},
+    "train": dict.fromkeys(SAVED_LATE, 1),
     "cluster": {
         "ProvisionCapacity": ZONES - 1,
         "WaitForNextZone": ZONES - 1,
