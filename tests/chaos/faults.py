@@ -43,7 +43,7 @@ _KUBERNETES_CALLS: Final = {
     "DELETE": "deployments jobs leases persistentvolumeclaims persistentvolumes pytorchjobs "
     "rolebindings secrets serviceaccounts services",
     "GET": "clusterrolebindings clusterroles csidrivers customresourcedefinitions deployments "
-    "events jobs nodes persistentvolumes pods pytorchjobs rolebindings roles "
+    "events jobs mpijobs nodes persistentvolumes pods pytorchjobs rolebindings roles "
     "serviceaccounts version",
     "PATCH": "clusterrolebindings clusterroles customresourcedefinitions deployments jobs "
     "namespaces persistentvolumeclaims persistentvolumes pytorchjobs rolebindings roles "

@@ -239,7 +239,7 @@ def test_endpoints_that_functions_in_the_network_need_are_documented(
 ) -> None:
     """They are what the functions' roles may call, less what AWS itself calls for them."""
     by_lambda = {"iam", "kms", "sqs", "xray"}
-    endpoints = {"tag": "tagging"}
+    endpoints = {"tag": "tagging", "cloudwatch": "monitoring"}
     inside = {spec.name for spec in FUNCTIONS if Permission.KUBERNETES in spec.permissions}
     services = {
         action.partition(":")[0]
