@@ -1,7 +1,7 @@
 """Measure the project's figures.
 
     python -m bench                       all of them, about five minutes on two cores
-    python -m bench relay trainer         some of them
+    python -m bench saving trainer        some of them
     python -m bench gpu --torchtitan PY   on a GPU, beside torchtitan as the Python PY has it
 
 Prints one line a figure: name, measured, target, pass or over. The exit code is 0 when every
@@ -35,7 +35,6 @@ BENCHMARKS: Final = {
         "critical_path.measure_critical_path",
         "request to first step against what scripts take, simulated",
     ),
-    "relay": ("relay.measure_pipeline", "log lines to events"),
     "relay-load": ("relay_load.measure_relay_load", "100 pods, a kill and a bus that is away"),
     "data": ("data.measure_data", "tokenise and pack, load"),
     "checkpoint": ("trainer.measure_checkpoints", "stall of a save"),
