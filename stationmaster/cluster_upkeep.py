@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import Change, KeepExtended, PassBegan, PassFailed
-from stationmaster.domain.cluster.keeping import is_unapproved
-from stationmaster.domain.errors import PermanentError
+from stationmaster.domain.cluster.keeping import is_unapproved, nodes_due
+from stationmaster.domain.errors import IllegalTransition, PermanentError
 from stationmaster.domain.reactions.cluster import ClusterWritten, GoBack, clock_time, decide
 from stationmaster.domain.reactions.workflow import Do
 from stationmaster.services import Services
@@ -52,9 +52,9 @@ def begin_pass(
 ) -> Cluster:
     """Let the workflow go over a ready cluster once more: to check it, or to give it `nodes` nodes.
 
-    `user_id` is who asked for it; empty where the cluster's checks were too old. `is_full` says
-    whether every check runs, `measures_nccl` whether nccl-tests do, `added_usd` what is kept for
-    its own run in addition. `also` is written in the same transaction.
+    `user_id` is who asked for it; empty where its checks were too old, or its nodes go or come.
+    `is_full` says whether every check runs, `measures_nccl` whether nccl-tests do, `added_usd` what
+    is kept for its own run in addition. `also` is written in the same transaction.
 
     Raises:
         IllegalTransition: it is not ready, or in use and to get fewer nodes.
@@ -93,6 +93,17 @@ def make_change(
     cluster = services.cluster_states.record(cluster.cluster_id, [extended], also=also)
     follow_up(services, cluster)
     return cluster
+
+
+def settle_nodes(services: Services, cluster: Cluster) -> Cluster:
+    """Let training nodes go that nobody has used for long, or bring them back for a run."""
+    nodes = nodes_due(cluster, services.now())
+    if nodes is None:
+        return cluster
+    try:
+        return begin_pass(services, cluster, nodes=nodes)
+    except IllegalTransition:
+        return services.cluster_states.load(cluster.cluster_id)  # somebody came in this moment
 
 
 def go_back(services: Services, cluster: Cluster, failed: GoBack) -> Cluster:

@@ -35,6 +35,7 @@ from stationmaster.domain.commands.cluster_words import DEFAULT_EXTENSION_S
 from stationmaster.domain.commands.table import COMMAND
 from stationmaster.domain.durations import typed_duration
 from stationmaster.domain.ids import RunId
+from stationmaster.domain.planning.cost import node_group_price
 from stationmaster.domain.run.view import ClusterView
 from stationmaster.domain.sizes import counted
 
@@ -106,6 +107,8 @@ def cluster_milestone(cluster: Cluster) -> str:
 def status(cluster: Cluster) -> str:
     if is_unapproved(cluster):
         return "waiting for approval"
+    if cluster.phase is ClusterPhase.READY and cluster.sleeps_since is not None:
+        return "ready, without nodes"
     if cluster.phase is ClusterPhase.READY:
         used = cluster.spec.nodes - cluster.free_nodes
         return f"ready, {used} of {cluster.spec.nodes} nodes in use"
@@ -222,6 +225,13 @@ def _notices(cluster: Cluster) -> list[str]:
         notices.append(f"{md.FAILED} *It failed:* {md.escape(cluster.reason, 600)}")
     if cluster.deleted_by:
         notices.append(f"\U0001f5d1\ufe0f deleted by {md.user(cluster.deleted_by)}")
+    if cluster.sleeps_since is not None and not cluster.is_ending:
+        spec = cluster.spec
+        saved = node_group_price(spec.instance, nodes=spec.nodes)
+        notices.append(
+            f"\U0001f4a4 no nodes since {md.when(cluster.sleeps_since)}, "
+            f"{md.money_escaped(saved)} an hour saved; the next run brings {spec.nodes} back"
+        )
     is_warned = cluster.keep_until is not None and cluster.keep_warned == cluster.keep_until
     if is_warned and not cluster.is_going_away:
         notices.append(f"\u26a0\ufe0f *It goes {goes(cluster)}*, unless it is extended")

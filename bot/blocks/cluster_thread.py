@@ -6,6 +6,7 @@ Its card and the threads of runs that wait for it say how it is made and checked
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Final
 
 from bot.blocks import mrkdwn as md
@@ -94,6 +95,9 @@ def _without_passing_waits(events: list[ThreadEvent]) -> list[ThreadEvent]:
 def _line(event: ThreadEvent, cluster: Cluster) -> str:
     ping = f" {md.user(cluster.requester.user_id)}" if cluster.requester is not None else ""
     match event:
+        case cl.ClusterPhaseChanged(phase=ClusterPhase.READY) if _has_slept(cluster, event.at):
+            wakes = f"`{COMMAND} RECIPE on={cluster.label}`"
+            return f"\U0001f4a4 its nodes are gone, {wakes} brings them back"
         case cl.ClusterPhaseChanged(phase=ClusterPhase.READY):
             return f"\U0001f7e2 *the cluster is ready*{ping}: `{COMMAND} RECIPE on={cluster.label}`"
         case cl.ClusterPhaseChanged(phase=ClusterPhase.FAILED):
@@ -134,6 +138,8 @@ def _line(event: ThreadEvent, cluster: Cluster) -> str:
             return _pass_line(event, cluster)
         case cl.PassFailed():
             why = md.escape(event.reason, 600)
+            if not event.nodes:
+                return f"{md.FAILED} its nodes did not come back: {why}"
             return f"{md.FAILED} no new size, back to {counted(event.nodes, 'node')}: {why}"
         case cl.SizeSettled():
             return settled_line(event)
@@ -161,13 +167,22 @@ def _line(event: ThreadEvent, cluster: Cluster) -> str:
             return f"\u25b8 {event.type}"
 
 
+def _has_slept(cluster: Cluster, at: datetime) -> bool:
+    return cluster.sleeps_since is not None and cluster.sleeps_since <= at
+
+
 def _pass_line(event: cl.PassBegan, cluster: Cluster) -> str:
     is_resized = any(at == event.at for at, _ in cluster.earlier_sizes)
     nodes = counted(event.nodes, "node")
     checks = "every check runs" if event.is_full else "its checks run again"
     what = f"it changes to {nodes}" if is_resized else checks
+    if not event.nodes:
+        return "\U0001f4a4 its nodes go, because nobody has used them"
     if event.user_id:
         return f"\u25b8 {what}, as asked"
+    if cluster.idle_s:
+        comes = f"its {nodes} come back and " if cluster.resizes_from == 0 else ""
+        return f"\u25b8 {comes}{checks}, for a run"
     return f"\u25b8 {what}, because they are too old"
 
 

@@ -189,6 +189,8 @@ def queueing(view: RunView) -> str:
         return md.escape(view.run.reason, 300)  # it waits for something else
     if cluster is None or place is None:
         return ""
+    if cluster.sleeps_since is not None or cluster.resizes_from == 0:
+        return f"the {cluster.spec.nodes} nodes of the cluster come back first"
     least = view.run.request.min_nodes
     nodes = f"{f'{least} to ' if least is not None else ''}{view.run.placement.nodes}"
     return (

@@ -195,13 +195,17 @@ class NodeGroups(Adapter):
     def resize(self, cluster_id: ClusterId, name: str, *, count: int) -> None:
         """Request another number of nodes; a group that is busy is left to the next call.
 
-        AWS chooses which nodes go where there are to be fewer.
+        AWS chooses which nodes go where there are to be fewer. EKS takes no `maxSize` of 0.
         """
         with ignoring_existing(f"resizing node group {name} of {cluster_id}"):
             self._client.update_nodegroup_config(
                 clusterName=cluster_name(cluster_id),
                 nodegroupName=name,
-                scalingConfig={"minSize": count, "maxSize": count, "desiredSize": count},
+                scalingConfig={
+                    "minSize": count,
+                    "maxSize": max(1, count),
+                    "desiredSize": count,
+                },
             )
 
     def release(self, cluster_id: ClusterId, name: str) -> None:

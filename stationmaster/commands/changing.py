@@ -135,7 +135,7 @@ def refuse_change(services: Services, cluster: Cluster, change: Change | None) -
 
 
 def _refuse_size(services: Services, cluster: Cluster, nodes: int) -> None:
-    if nodes == cluster.spec.nodes:
+    if nodes == cluster.nodes_there:
         raise NotPossibleNow(
             f"cluster {cluster.label} has {nodes} nodes already",
             suggestion=f"/train cluster show {cluster.label}",

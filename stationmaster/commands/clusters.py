@@ -73,6 +73,7 @@ def create_cluster(
         name=wish.name,
         requester=Requester(team_id=who.team_id, channel_id=who.channel_id, user_id=who.user_id),
         keep_until=now + timedelta(seconds=wish.ttl_s),
+        idle_s=wish.idle_s,
         is_full=wish.options.is_full,
         measures_nccl=wish.options.measures_nccl,
     )

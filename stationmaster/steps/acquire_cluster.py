@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stationmaster.cluster_upkeep import begin_pass, set_clock
+from stationmaster.cluster_upkeep import begin_pass, set_clock, settle_nodes
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import (
     ClusterRequested,
@@ -34,8 +34,9 @@ def acquire_cluster(services: Services, run_id: RunId, *, task_token: str) -> No
 
     The cluster is the one that the request names, or one that is made for the run and whose
     workflow is started. A run whose nodes are not free joins the queue. A cluster whose checks are
-    older than a day and that only this run uses is checked again first. Before a capacity block has
-    begun nothing is made of its cluster: the cluster's clock starts the workflow then.
+    older than a day and that only this run uses is checked again first; one whose nodes went
+    because nobody used them gets them back. Before a capacity block has begun nothing is made of
+    its cluster: the cluster's clock starts the workflow then.
 
     The token is written before the cluster is read, and whoever changes the cluster writes that
     before it reads the tokens: one of the two always sees the other.
@@ -105,7 +106,8 @@ def _ask_for_nodes(services: Services, run: Run, attempt: Attempt) -> Cluster:
 
 
 def _check_again(services: Services, cluster: Cluster, run_id: RunId) -> Cluster:
-    """Reconcile a cluster whose checks are too old, unless other runs train on it."""
+    """Reconcile a cluster without its nodes, or with old checks unless other runs train on it."""
+    cluster = settle_nodes(services, cluster)
     if not has_old_checks(cluster, run_id, services.now()):
         return cluster
     try:

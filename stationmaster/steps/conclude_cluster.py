@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from stationmaster.cluster_upkeep import follow_up, go_back, start_pass
+from stationmaster.cluster_upkeep import follow_up, go_back, settle_nodes, start_pass
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.errors import IllegalTransition
@@ -54,5 +54,6 @@ def _end(services: Services, cluster: Cluster, caught: Caught | None, pass_numbe
                 cluster = go_back(services, cluster, reaction)
     except IllegalTransition:
         cluster = services.cluster_states.load(cluster.cluster_id)  # it has drained in this moment
+    cluster = settle_nodes(services, cluster)  # a run may have come while they went
     follow_up(services, cluster)
     return cluster

@@ -161,7 +161,7 @@ def _size(services: Services, cluster: Cluster, found: NodeGroup) -> int:
 
     After a resize that brought a part of the new nodes, the cluster keeps them while it is in use.
     """
-    wanted = cluster.spec.nodes
+    wanted = cluster.nodes_there
     if found.nodes <= wanted or not cluster.open_leases or has_settled(cluster):
         return wanted
     return min(found.nodes, max(wanted, len(live_cluster(services, cluster).training_nodes)))

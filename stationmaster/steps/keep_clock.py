@@ -7,7 +7,7 @@ it, record nothing twice.
 
 from __future__ import annotations
 
-from stationmaster.cluster_upkeep import follow_up, let_go_of_unsaved, start_pass
+from stationmaster.cluster_upkeep import follow_up, let_go_of_unsaved, settle_nodes, start_pass
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import ClusterEvent, KeepEnded, KeepEnding
 from stationmaster.domain.cluster.spec import Window
@@ -43,7 +43,9 @@ def keep_clock(services: Services, cluster_id: ClusterId) -> None:
 
 
 def look_at_clock(services: Services, cluster: Cluster) -> Cluster:
-    """Record what the time brings; the cluster goes with that, unless a run has come meanwhile."""
+    """Record what the time brings; the cluster, or its training nodes, go with that unless a run
+    has come meanwhile.
+    """
     now = services.now()
     events: list[ClusterEvent] = []
     reactions = decide(cluster, TimeReached(now))
@@ -63,7 +65,7 @@ def look_at_clock(services: Services, cluster: Cluster) -> Cluster:
         elif isinstance(reaction, StopUsers):
             stop_users(services, cluster, reaction.window)
     let_go_of_unsaved(services, cluster)
-    return cluster
+    return settle_nodes(services, cluster)
 
 
 def warn_users(services: Services, cluster: Cluster, window: Window) -> None:

@@ -164,7 +164,11 @@ class Account:
         return self.enter(ev.RunPhase.PROVISIONING)
 
     def keep(
-        self, *phases: ClusterPhase, nodes: int = 4, spec: ClusterSpec | None = None
+        self,
+        *phases: ClusterPhase,
+        nodes: int = 4,
+        spec: ClusterSpec | None = None,
+        idle_s: int = 0,
     ) -> Cluster:
         """A cluster that someone keeps and no run leases, taken through these phases.
 
@@ -181,6 +185,7 @@ class Account:
                 name=f"lab-{self.cluster_id}",
                 requester=cluster_events.Requester(team_id="T1", channel_id="C1", user_id="U1"),
                 keep_until=self.now() + timedelta(hours=8),
+                idle_s=idle_s,
             )
         )
         for phase in phases:

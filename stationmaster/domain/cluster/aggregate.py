@@ -102,6 +102,10 @@ class Cluster(State):
     """The numbers of training nodes that it had before, and until when, oldest first."""
     resizes_from: int | None = None
     """The number of training nodes before the reconciliation in progress, if that changes it."""
+    idle_s: int = 0
+    """After how many seconds without a run its training nodes go; 0: they stay."""
+    sleeps_since: datetime | None = None
+    """Since when it has none until a run comes, which gets `spec.nodes` back; None: it has them."""
     resize_failure: str = ""
     """Why it did not get the size that was last asked for."""
     added_usd: float = 0.0
@@ -182,9 +186,14 @@ class Cluster(State):
         return [*(lease.run_id for lease in self.open_leases), *queued]
 
     @property
+    def nodes_there(self) -> int:
+        """Its training nodes: none while they are gone because nobody used them."""
+        return self.spec.nodes if self.sleeps_since is None else 0
+
+    @property
     def free_nodes(self) -> int:
         """Training nodes that no run leases."""
-        return self.spec.nodes - held_nodes(self.leases.values())
+        return self.nodes_there - held_nodes(self.leases.values())
 
     @property
     def pass_began_at(self) -> datetime:

@@ -136,7 +136,7 @@ def _leased(cluster: Cluster, event: ev.LeaseEvent) -> dict[str, object]:
 
 
 def _granted(cluster: Cluster, event: ev.LeaseGranted, earlier: Lease | None) -> dict[str, object]:
-    run_id, nodes = event.run_id, cluster.spec.nodes
+    run_id, nodes = event.run_id, cluster.nodes_there
     cluster.refuse_going(f"be leased by run {run_id}")
     others = [lease for lease in cluster.leases.values() if lease.run_id != run_id]
     free = nodes - held_nodes(others)
@@ -224,7 +224,7 @@ def _sized(cluster: Cluster, event: ev.SizeEvent) -> dict[str, object]:
 
 def _gone_over(cluster: Cluster, event: ev.PassBegan) -> dict[str, object]:
     """Begin the reconciliation of a ready cluster."""
-    nodes = cluster.spec.nodes
+    nodes = cluster.nodes_there
     if cluster.phase is not ClusterPhase.READY:
         raise cluster.cannot("be reconciled before it is ready")
     if event.nodes < nodes and cluster.is_wanted:
@@ -233,7 +233,8 @@ def _gone_over(cluster: Cluster, event: ev.PassBegan) -> dict[str, object]:
             "is decided by AWS, not by who uses them"
         )
     is_resized = event.nodes != nodes
-    began = _next_pass(cluster, event) | (_made(cluster) if is_resized else {})
+    is_other_size = event.nodes not in (0, cluster.spec.nodes)
+    began = _next_pass(cluster, event) | (_made(cluster) if is_other_size else {})
     size = {"resizes_from": nodes if is_resized else None, "resize_failure": ""}
     added = {"added_usd": cluster.added_usd + event.added_usd}
     wanted = {"is_full": event.is_full, "measures_nccl": event.measures_nccl}
@@ -244,8 +245,9 @@ def _next_pass(cluster: Cluster, event: ev.PassBegan | ev.PassFailed) -> dict[st
     began = _entered(cluster, ClusterPhase.PROVISIONING, event.at)
     wanted = {"is_full": False, "measures_nccl": False}
     fresh = wanted | {"reason": "", "plugins": [], "checks": []}
-    size = _resized(cluster, event.at, nodes=event.nodes)
-    return began | size | {"passes": cluster.passes + 1, **fresh}
+    size = _resized(cluster, event.at, nodes=event.nodes or cluster.spec.nodes)
+    sleeps = {"sleeps_since": None if event.nodes else event.at}
+    return began | size | sleeps | {"passes": cluster.passes + 1, **fresh}
 
 
 def _resized(cluster: Cluster, at: datetime, **spec: int | None) -> dict[str, object]:

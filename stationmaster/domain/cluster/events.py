@@ -72,6 +72,8 @@ class ClusterRequested(_Event, type="cluster.requested"):
     """Who wants it kept; None for a cluster that goes with its run."""
     keep_until: datetime | None = None
     """The time until which it stays without a run; None where nobody has said."""
+    idle_s: int = 0
+    """After how many seconds without a run its training nodes go; 0: they stay."""
     is_full: bool = False
     """Whether every check runs before it is ready, also those that a quick validation leaves out.
     """
@@ -187,9 +189,9 @@ class PassBegan(_Event, type="cluster.pass_began"):
     """The workflow reconciles a ready cluster, to check it or to change its size."""
 
     nodes: int
-    """The number of training nodes that it is to have."""
+    """The number of training nodes that it is to have; 0: none until a run comes."""
     user_id: str = ""
-    """The person who asked for it; empty where its checks were too old."""
+    """The person who asked for it; empty where its checks were too old, or its nodes go or come."""
     is_full: bool = False
     """Whether every check runs, also those that a quick validation leaves out."""
     measures_nccl: bool = False
@@ -199,7 +201,7 @@ class PassBegan(_Event, type="cluster.pass_began"):
 
 
 class PassFailed(_Event, type="cluster.pass_failed"):
-    """The cluster could not get its new size; it goes back to the earlier one, `nodes`."""
+    """The cluster could not get its new size; it goes back to the earlier one, or to none."""
 
     nodes: int
     reason: str

@@ -1,6 +1,9 @@
 """How long a cluster is kept or has its nodes, when its clock rings, and how old its checks are.
 Pure.
 
+Nodes that nobody uses go after a while, where that was asked for, and the next run brings them
+back. Both are passes over the ready cluster, as a resize is; what it is to have stays in its spec.
+
 Used by `domain/reactions/cluster.py`, which says what follows, and by the steps that ask.
 """
 
@@ -11,6 +14,7 @@ from typing import Final
 
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import ClusterPhase
+from stationmaster.domain.cluster.leases import Waiting
 from stationmaster.domain.ids import RunId
 
 # What checks have proven of a cluster counts for so long.
@@ -90,3 +94,32 @@ def has_old_checks(cluster: Cluster, run_id: RunId, now: datetime) -> bool:
     if cluster.phase is not ClusterPhase.READY or ready is None:
         return False
     return now - ready >= CHECKS_COUNT_FOR and cluster.waiting_runs == [run_id]
+
+
+def idle_end(cluster: Cluster) -> datetime | None:
+    """Return when its training nodes go because nobody has used them; None: they stay for now."""
+    ready = cluster.entered(ClusterPhase.READY)
+    is_used = cluster.is_wanted or cluster.phase is not ClusterPhase.READY
+    if not cluster.idle_s or is_used or cluster.sleeps_since is not None or ready is None:
+        return None
+    left = [each.released_at for each in cluster.leases.values() if each.released_at is not None]
+    return max([ready, *left]) + timedelta(seconds=cluster.idle_s)
+
+
+def nodes_due(cluster: Cluster, now: datetime) -> int | None:
+    """Return how many nodes it is to have from now on: none, or all again; None: as it is."""
+    ends = idle_end(cluster)
+    if ends is not None and ends <= now:
+        return 0
+    if cluster.phase is not ClusterPhase.READY or cluster.sleeps_since is None:
+        return None
+    waits = any(not is_in_vain(cluster, each) for each in cluster.queue)
+    return cluster.spec.nodes if waits else None
+
+
+def is_in_vain(cluster: Cluster, waiting: Waiting) -> bool:
+    """Say whether a run waits for nodes that could not be brought back; a later one may try."""
+    ready = cluster.entered(ClusterPhase.READY)
+    if cluster.sleeps_since is None or not cluster.resize_failure:
+        return False
+    return cluster.phase is not ClusterPhase.READY or ready is None or waiting.since < ready

@@ -15,14 +15,22 @@ from stationmaster.domain.catalogue.entries import CATALOGUE as RECIPES
 from stationmaster.domain.catalogue.instances import InstanceType, get_instance
 from stationmaster.domain.cluster.spec import ClusterSpec, spec_for_any
 from stationmaster.domain.commands.parameters import key_typed, read_pairs, shorten
+from stationmaster.domain.commands.requests import CreateCluster
 from stationmaster.domain.commands.translating import joined
 from stationmaster.domain.durations import duration_of, nearest_duration
 from stationmaster.domain.errors import BadCommand, BadParameter, UserError
 from stationmaster.domain.keys import capacity, eks_cluster, file_system, machines, validate
 from stationmaster.domain.keys.key import Typed
-from stationmaster.domain.keys.names import CLUSTER_KEYS, FILE_SYSTEM_GIB, MAX_NODES, TTL, key_meant
+from stationmaster.domain.keys.names import (
+    CLUSTER_KEYS,
+    FILE_SYSTEM_GIB,
+    IDLE,
+    MAX_NODES,
+    TTL,
+    key_meant,
+)
 from stationmaster.domain.keys.questions import Questions
-from stationmaster.domain.keys.registry import Options, placed, read_options
+from stationmaster.domain.keys.registry import placed, read_options
 from stationmaster.domain.planning.arrival import SMALLEST_GIB
 
 NEWEST: Final = "last"
@@ -31,6 +39,9 @@ NEWEST: Final = "last"
 DEFAULT_TTL_S: Final = 8 * 3_600
 # Asked for once more with a press of a button, or without a duration.
 DEFAULT_EXTENSION_S: Final = 2 * 3_600
+# Bringing nodes back takes about ten minutes.
+SHORTEST_IDLE_S: Final = 600
+LONGEST_IDLE_S: Final = 24 * 3_600
 DEFAULT_NODES: Final = 2
 # Has the cheapest machines that a recipe is sized for.
 _RECIPE: Final = RECIPES["tiny-llama"]
@@ -59,10 +70,8 @@ def check_name(name: str) -> None:
         raise BadCommand(f'a cluster cannot be called "{shorten(name)}": expected {_NAME_EXPECTED}')
 
 
-def read_new_cluster(
-    words: Sequence[str], ask: Questions = _ASKS_NOBODY
-) -> tuple[str, ClusterSpec, int, Options]:
-    """Read a new cluster: its name, its machines, the seconds of its life, and its keys.
+def read_new_cluster(words: Sequence[str], ask: Questions = _ASKS_NOBODY) -> CreateCluster:
+    """Read a new cluster.
 
     Questions are asked for file_system=fs-..., cluster=eks:NAME and capacity=odcr:ID only.
 
@@ -181,9 +190,7 @@ def _label(words: Sequence[str], subcommand: str) -> tuple[str, Sequence[str]]:
     return words[0], words[1:]
 
 
-def _read_new_cluster(
-    words: Sequence[str], ask: Questions
-) -> tuple[str, ClusterSpec, int, Options]:
+def _read_new_cluster(words: Sequence[str], ask: Questions) -> CreateCluster:
     if not words or "=" in words[0]:
         raise BadCommand(
             f"/train cluster create needs a name first, such as team-a; a name has {_NAME_EXPECTED}"
@@ -218,7 +225,29 @@ def _read_new_cluster(
         validate.refuse_unmeasurable(spec.num_gpus * nodes, is_guest=is_guest)
     ttl = values.get(TTL.name)
     ttl_s = DEFAULT_TTL_S if ttl is None else duration_of(TTL.name, ttl)
-    return name, placed(spec, options), ttl_s, options
+    spec = placed(spec, options)
+    return CreateCluster(name, spec, ttl_s, options, idle_s=_idle_s(values.get(IDLE.name), spec))
+
+
+def _idle_s(value: str | None, spec: ClusterSpec) -> int:
+    """Read for how long nobody uses a cluster until its nodes go; 0: they stay."""
+    if value is None:
+        return 0
+    seconds = duration_of(IDLE.name, value)
+    if not SHORTEST_IDLE_S <= seconds <= LONGEST_IDLE_S:
+        raise BadCommand(f"idle={shorten(value)} is not accepted: expected from 10m to 24h")
+    if spec.eks_name:
+        raise BadCommand(
+            f"idle={value} cannot be used with cluster=: the nodes of EKS cluster {spec.eks_name} "
+            "are not the product's, and stay; leave idle= out"
+        )
+    if spec.reservation is not None:
+        raise BadCommand(
+            f"idle={value} cannot be used with capacity=: reservation "
+            f"{spec.reservation.reservation_id} is paid for whether its nodes run or not; leave "
+            "idle= out"
+        )
+    return seconds
 
 
 def _nodes(value: str) -> int:

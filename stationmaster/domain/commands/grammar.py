@@ -160,7 +160,7 @@ def _read_arguments(row: Subcommand, word: str, rest: list[str], ask: Questions)
         case Takes.VALIDATION:
             return make(*read_validation(rest))
         case Takes.NEW_CLUSTER:
-            return make(*read_new_cluster(rest, ask))
+            return read_new_cluster(rest, ask)
         case Takes.ROW:
             return _read_row(row, rest, ask)
         case takes:

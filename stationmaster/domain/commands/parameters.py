@@ -24,7 +24,7 @@ from stationmaster.domain.keys.names import (
 )
 from stationmaster.domain.keys.questions import Questions
 from stationmaster.domain.keys.registry import NOTED, Options, read_options
-from stationmaster.domain.planning.cost import NodeSource, Shared
+from stationmaster.domain.planning.cost import NODES_BACK_S, NodeSource, Shared
 from stationmaster.domain.planning.epochs import with_assumed_steps
 from stationmaster.domain.planning.plan import Plan, plan_of_program, plan_recipe
 
@@ -125,6 +125,10 @@ def _plan(start: Start, options: Options, listing: Listing | None) -> Plan:
     plan = plan_of_guest(plan, options.eks_name) if options.eks_name else plan
     if cluster is not None and cluster.spec.eks_name:
         plan = plan.model_copy(update={"price_per_hour_usd": 0.0, "estimated_cost_usd": 0.0})
+    if cluster is not None and cluster.sleeps_since is not None:  # it pays from its lease on
+        first, whole_s = plan.time_to_first_step_s, plan.estimated_duration_s
+        later = {"time_to_first_step_s": first + NODES_BACK_S}
+        plan = plan.model_copy(update=later | {"estimated_duration_s": whole_s + NODES_BACK_S})
     notes = [note] if note and not options.program else []
     notes += [said for family in NOTED for said in family.note(start, plan)]
     return plan.model_copy(update={"warnings": [*notes, *plan.warnings]})

@@ -139,6 +139,8 @@ class CreateCluster:
     ttl_s: int
     options: Options = field(default_factory=Options)
     """Its keys; those of a start alone are as if nothing was typed."""
+    idle_s: int = 0
+    """After how many seconds without a run its training nodes go; 0: they stay."""
 
 
 @dataclass(frozen=True)

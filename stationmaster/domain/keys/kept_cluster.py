@@ -17,6 +17,7 @@ from stationmaster.domain.errors import BadCommand, BadParameter, NotPossibleNow
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.keys import machines
 from stationmaster.domain.keys.key import Family, Key, Part, Start, Typed
+from stationmaster.domain.planning.cost import NODES_BACK_S
 from stationmaster.domain.planning.plan import Plan
 from stationmaster.domain.planning.requirements import num_useful_efa
 
@@ -145,7 +146,12 @@ def waiting_notes(cluster: Cluster, nodes: int) -> Iterable[str]:
     """Say what a run that needs `nodes` nodes would wait for on a cluster."""
     if cluster.phase is not ClusterPhase.READY:
         yield f"cluster {cluster.label} is {cluster.phase.value}; the run waits for it"
-    if cluster.queue or nodes > cluster.free_nodes:
+    if cluster.sleeps_since is not None:
+        yield (
+            f"cluster {cluster.label} has no nodes now, because nobody used them; the run brings "
+            f"{cluster.spec.nodes} back and waits for them, about {NODES_BACK_S // 60} min"
+        )
+    elif cluster.queue or nodes > cluster.free_nodes:
         yield (
             f"cluster {cluster.label} has {cluster.free_nodes} of {cluster.spec.nodes} nodes free "
             f"and {len(cluster.queue)} runs waiting; the run waits in place "

@@ -46,6 +46,13 @@ TTL: Final = Key(
     choices=("2h", "8h", "1d"),
     meant=nearest_duration,
 )
+IDLE: Final = Key(
+    name="idle",
+    help="for how long nobody uses it until its nodes go, 10m to 24h; the next run gets them back",
+    meanings=("idle_timeout", "autostop", "auto_stop", "scale_to_zero"),
+    choices=("30m", "2h"),
+    meant=nearest_duration,
+)
 FILE_SYSTEM_GIB: Final = Key(
     name="file_system_gib", help="the same as file_system=GIB", meant=gib_meant
 )
@@ -55,6 +62,7 @@ CLUSTER_KEYS: Final[Mapping[str, Key]] = {
         NODES_OF_CLUSTER,
         INSTANCE,
         TTL,
+        IDLE,
         CAPACITY,
         CLUSTER,
         FILE_SYSTEM,
@@ -81,7 +89,7 @@ KEY_MEANINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "precision": ("dtype",),
     "cpu_offload": ("offload",),
     "checkpoint_every": ("save_every", "checkpoint_interval"),
-    **{key.name: key.meanings for key in (*START_KEYS.values(), TTL) if key.meanings},
+    **{key.name: key.meanings for key in (*START_KEYS.values(), TTL, IDLE) if key.meanings},
 }
 
 

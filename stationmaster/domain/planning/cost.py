@@ -49,6 +49,8 @@ PLUGINS_S: Final = 120
 VALIDATION_S: Final = 60
 JOB_START_S: Final = 120
 TIME_TO_FIRST_STEP_S: Final = CLUSTER_S + CAPACITY_S + PLUGINS_S + VALIDATION_S + JOB_START_S
+# For nodes of a kept cluster that went because nobody used them.
+NODES_BACK_S: Final = CAPACITY_S + PLUGINS_S + VALIDATION_S
 TEARDOWN_S: Final = 900
 
 # One pod copies, on the system node. Source: EC2 network specifications, c6in.2xlarge: 12.5

@@ -227,7 +227,8 @@ def clock_time(cluster: Cluster, now: datetime) -> datetime | None:
     at, in_window = keeping.next_time(cluster), keeping.next_of_window(cluster, now)
     if at is not None and at <= now:
         at = now if _of_keep(cluster, now) else None
-    return min((each for each in (at, in_window) if each is not None), default=None)
+    times = (at, in_window, keeping.idle_end(cluster))
+    return min((each for each in times if each is not None), default=None)
 
 
 _NewsOnly = (
@@ -307,8 +308,8 @@ def _end_of_work(cluster: Cluster) -> Reactions:
 
 def _end_of_wait(cluster: Cluster, run_id: RunId) -> Reactions:
     """End the wait of a run in the queue only where the run can never fit."""
-    if too_few := _never_fits(cluster, run_id):
-        return too_few
+    if never := _never_fits(cluster, run_id) or _waits_in_vain(cluster, run_id):
+        return never
     if cluster.phase is ClusterPhase.READY:
         leased = any(lease.run_id == run_id for lease in cluster.open_leases)
         return (EndWait(),) if leased else ()
@@ -325,6 +326,15 @@ def _never_fits(cluster: Cluster, run_id: RunId) -> Reactions:
     why = f": {cluster.resize_failure}" if cluster.resize_failure else ""
     sentence = f"cluster {cluster.label} has {cluster.spec.nodes} training nodes, the run wants"
     return (EndWait(ClusterFailed, f"{sentence} {wants}{why}"),)
+
+
+def _waits_in_vain(cluster: Cluster, run_id: RunId) -> Reactions:
+    """End a wait for nodes that went because nobody used them, and that could not be got again."""
+    mine = (each for each in cluster.queue if each.run_id == run_id)
+    if not any(keeping.is_in_vain(cluster, each) for each in mine):
+        return ()
+    sentence = f"cluster {cluster.label} could not get its training nodes back"
+    return (EndWait(ClusterFailed, f"{sentence}: {cluster.resize_failure}"),)
 
 
 def _provisioned(cluster: Cluster, why_failed: str | None) -> Reactions:

@@ -202,7 +202,9 @@ def lacks_wanted_nodes(cluster: Cluster, found: NodeGroup) -> bool:
         return False
     if found.name != TRAINING_NODE_GROUP:
         return True  # its size never changes
+    if cluster.sleeps_since is not None:
+        return False
     if cluster.resizes_from is None or cluster.resizes_from >= cluster.spec.nodes:
         return not cluster.earlier_sizes
-    is_first_change = len(cluster.earlier_sizes) == 1
+    is_first_change = len(cluster.earlier_sizes) == 1 and not cluster.idle_s
     return is_first_change or found.has_failed_since(cluster.pass_began_at)
