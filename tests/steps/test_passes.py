@@ -150,6 +150,8 @@ def test_group_degraded_by_an_earlier_resize_fails_a_later_one_for_new_attempts(
     found = NodeGroup(name="training", status="DEGRADED", failed_attempts=1, failed_at=attempted)
 
     assert lacks_wanted_nodes(cluster, found) is lacks
+    back = {"earlier_sizes": [(START, 4)], "idle_s": 1800, "resizes_from": 0}
+    assert lacks_wanted_nodes(cluster.model_copy(update=back), found) is lacks
     assert lacks_wanted_nodes(cluster, found.model_copy(update={"name": "system"}))
 
 
