@@ -274,20 +274,15 @@ def test_thread_says_what_the_card_does_not(happened, cluster, said):
 
 def test_cluster_whose_nodes_went_says_since_when_and_what_that_saves():
     asleep = make_cluster(idle_s=1800, sleeps_since=NOW)
-    going = event(cl.PassBegan, nodes=0)
+    waking = make_cluster(ClusterPhase.PROVISIONING, idle_s=1800, resizes_from=0)
+    going, coming = (event(cl.PassBegan, nodes=nodes) for nodes in (0, 4))
     gone = event(cl.ClusterPhaseChanged, phase=ClusterPhase.READY)
     failed = event(cl.PassFailed, nodes=0, reason="no capacity")
-    waking = make_cluster(ClusterPhase.PROVISIONING, idle_s=1800, resizes_from=0)
 
-    card = cluster_card(ClusterView(asleep, runs={}), now=NOW)
+    card = str(cluster_card(ClusterView(asleep, runs={}), now=NOW).blocks)
 
-    assert "team-a: ready, without nodes" in str(card.blocks[0])
-    assert "$1.54 an hour saved; the next run brings 4 back" in str(card.blocks)
-    told = cluster_message([going, gone, failed], asleep)
-    assert told is not None
-    for said in ("nobody has used them", "its nodes are gone, `/train RECIPE on=team-a` brings"):
-        assert said in str(told.blocks)
-    assert "its nodes did not come back: no capacity" in str(told.blocks)
-    back = cluster_message([event(cl.PassBegan, nodes=4)], waking)
-    assert back is not None
-    assert "its 4 nodes come back and its checks run again, for a run" in str(back.blocks)
+    assert "team-a: ready, without nodes" in card
+    assert "$1.54 an hour saved; the next run brings 4 back" in card
+    told = str([cluster_message([going, gone, failed], asleep), cluster_message([coming], waking)])
+    for said in ("nobody has used", "nodes are gone", "did not come back", "4 nodes come back"):
+        assert said in told

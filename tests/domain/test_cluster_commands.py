@@ -89,6 +89,8 @@ def test_new_cluster_takes_its_nodes_of_a_reservation():
     assert made.spec.reservation == RESERVED.reservation
     assert (made.spec.instance_type, made.spec.num_gpus) == ("p5.48xlarge", 8)
     assert created("capacity=on-demand") == created("")
+    with pytest.raises(BadCommand, match="is paid for whether its nodes run or not"):
+        created("nodes=4 idle=1h capacity=odcr:cr-0123456789abcdef0")
 
 
 def test_new_cluster_takes_spot_nodes_and_none_that_have_to_go_back():

@@ -1,7 +1,5 @@
 """Training nodes that nobody uses go, and the next run gets them back: when, and what follows."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 
 import pytest
@@ -10,110 +8,82 @@ from stationmaster.domain.cluster import events as ev
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.events import ClusterEvent, ClusterPhase
 from stationmaster.domain.cluster.keeping import nodes_due
-from stationmaster.domain.cluster.spec import Reservation
-from stationmaster.domain.commands.requests import CreateCluster
 from stationmaster.domain.errors import ClusterFailed, IllegalTransition
-from stationmaster.domain.ids import RunId
-from stationmaster.domain.keys.questions import FoundReservation
 from stationmaster.domain.planning.cost import NODES_BACK_S
 from stationmaster.domain.reactions.cluster import GoBack, RunWaits, clock_time, decide
 from stationmaster.domain.reactions.workflow import Caught, EndWait, WorkflowEnds
-from tests.support.factories import START, make_cluster, walk
-from tests.support.factories import make_cluster_event as event
+from tests.support.factories import START, make_cluster, make_cluster_event, walk
 from tests.support.typed import FILE_SYSTEM, finding, kept, parse, refused, start_of
 
-A, B = RunId("run-a"), RunId("run-b")
-IDLE = timedelta(minutes=30)
-MINUTE = timedelta(minutes=1)
+IDLE, MINUTE = timedelta(minutes=30), timedelta(minutes=1)
+LATER = START + 2 * IDLE
 FAILED = WorkflowEnds(START, Caught("ResourceFailed", "no capacity"))
 
 
-def idle(**values: object) -> Cluster:
-    cluster = make_cluster(ClusterPhase.READY, nodes=4, leased=False)
-    made = {"idle_s": IDLE.total_seconds(), "keep_until": START + timedelta(hours=8)}
-    phases = [(ClusterPhase.REQUESTED, START), (ClusterPhase.READY, START)]
-    return cluster.model_copy(update={**made, "phases": phases, **values})
+def at(time: datetime, kind: type[ClusterEvent], **values: object) -> ClusterEvent:
+    return make_cluster_event(kind, event_id=f"{kind.__name__} {time} {values}", at=time, **values)
 
 
-def wants(run_id: RunId, nodes: int = 2, *, at: datetime = START) -> ClusterEvent:
-    about = {"event_id": f"wants-{run_id}", "run_id": run_id, "at": at}
-    return event(ev.LeaseRequested, nodes=nodes, **about)
+def wants(run_id: str, time: datetime = START) -> ClusterEvent:
+    return at(time, ev.LeaseRequested, run_id=run_id, nodes=2)
 
 
-def leaves(run_id: RunId, *, at: datetime) -> ClusterEvent:
-    return event(ev.LeaseReleased, event_id=f"leaves-{run_id}", run_id=run_id, at=at)
+def ready(time: datetime) -> ClusterEvent:
+    return at(time, ev.ClusterPhaseChanged, phase=ClusterPhase.READY)
 
 
-def begins(nodes: int, *, at: datetime = START) -> ClusterEvent:
-    return event(ev.PassBegan, event_id=f"pass-{nodes}-{at}", nodes=nodes, at=at)
-
-
-def becomes_ready(at: datetime = START) -> ClusterEvent:
-    about = {"event_id": f"ready-{at}", "phase": ClusterPhase.READY, "at": at}
-    return event(ev.ClusterPhaseChanged, **about)
+def idle(idle_s: float = IDLE.total_seconds()) -> Cluster:
+    cluster = make_cluster(ClusterPhase.PROVISIONING, nodes=4, leased=False)
+    keep = {"idle_s": idle_s, "keep_until": START + 16 * IDLE, "keep_set_at": START}
+    return walk(cluster.model_copy(update=keep), ready(START))
 
 
 def asleep() -> Cluster:
-    return walk(idle(), begins(0, at=START + IDLE), becomes_ready(START + IDLE + MINUTE))
+    return walk(idle(), at(START + IDLE, ev.PassBegan, nodes=0), ready(START + IDLE))
 
 
 def test_nodes_go_once_nobody_has_used_them_for_so_long():
-    used = walk(idle(), wants(A))
-    left = walk(used, leaves(A, at=START + MINUTE))
+    used = walk(idle(), wants("a"))
+    left = walk(used, at(START + MINUTE, ev.LeaseReleased, run_id="a"))
 
-    assert nodes_due(used, START + 9 * IDLE) is None
+    assert nodes_due(used, LATER) is None
     assert clock_time(left, START + 2 * MINUTE) == START + MINUTE + IDLE
     assert [nodes_due(left, START + MINUTE + each) for each in (IDLE - MINUTE, IDLE)] == [None, 0]
-    assert nodes_due(idle(idle_s=0), START + 9 * IDLE) is None
+    assert nodes_due(idle(idle_s=0), LATER) is None
     with pytest.raises(IllegalTransition, match="in use and cannot get fewer"):
-        walk(used, begins(0))
+        walk(used, at(LATER, ev.PassBegan, nodes=0))
 
 
-def test_nodes_that_are_gone_are_wanted_still_and_nobody_is_given_them():
-    gone = walk(idle(), begins(0, at=START + IDLE))
-    assert (gone.phase, gone.passes, gone.spec.nodes) == (ClusterPhase.PROVISIONING, 2, 4)
+def test_nodes_that_are_gone_are_wanted_still_and_come_back_for_a_run():
+    gone = walk(asleep(), wants("a", LATER))
+    assert (gone.spec.nodes, gone.free_nodes, gone.open_leases) == (4, 0, [])
+    assert (nodes_due(gone, LATER), decide(gone, RunWaits("a"))) == (4, ())
 
-    gone = walk(gone, wants(A), becomes_ready())
+    back = walk(gone, at(LATER, ev.PassBegan, nodes=4))
 
-    assert (gone.sleeps_since, gone.free_nodes, gone.open_leases) == (START + IDLE, 0, [])
-    assert nodes_due(gone, START + IDLE) == 4
-    assert decide(gone, RunWaits(A)) == ()
-    back = walk(gone, begins(4))
     assert (back.sleeps_since, back.resizes_from, back.open_leases) == (None, 0, [])
-    (lease,) = walk(back, becomes_ready()).open_leases
-    assert (lease.run_id, lease.nodes) == (A, 2)
+    assert [lease.run_id for lease in walk(back, ready(LATER)).open_leases] == ["a"]
 
 
 def test_nodes_that_do_not_come_back_end_the_wait_and_the_cluster_stays():
-    later = START + 2 * IDLE
-    waking = walk(asleep(), wants(A, at=later), begins(4, at=later))
+    going = walk(idle(), at(LATER, ev.PassBegan, nodes=0))
+    assert decide(going, FAILED) == (GoBack(4, "no capacity"),), "those that cannot go stay"
+    waking = walk(asleep(), wants("a", LATER), at(LATER, ev.PassBegan, nodes=4))
     assert decide(waking, FAILED) == (GoBack(0, "no capacity"),)
 
-    back = walk(waking, event(ev.PassFailed, nodes=0, reason="no capacity", at=later))
+    back = walk(waking, at(LATER, ev.PassFailed, nodes=0, reason="no capacity"))
 
     sentence = f"cluster {back.label} could not get its training nodes back: no capacity"
-    assert decide(back, RunWaits(A)) == (EndWait(ClusterFailed, sentence),)
-    done = walk(back, becomes_ready(later + MINUTE))
-    assert (done.phase, done.spec.nodes) == (ClusterPhase.READY, 4)
-    assert nodes_due(done, later + IDLE) is None, "it is told, and tries no more"
-    assert nodes_due(walk(done, wants(B, at=later + IDLE)), later + IDLE) == 4
-    assert decide(walk(done, wants(B, at=later + IDLE)), RunWaits(B)) == ()
+    assert decide(back, RunWaits("a")) == (EndWait(ClusterFailed, sentence),)
+    done = walk(back, ready(LATER + MINUTE))
+    assert nodes_due(done, LATER + IDLE) is None, "it is told, and tries no more"
+    assert nodes_due(walk(done, wants("b", LATER + IDLE)), LATER + IDLE) == 4
 
 
-def test_nodes_that_could_not_go_stay_for_as_long_again():
-    going = walk(idle(), begins(0, at=START + IDLE))
-    assert decide(going, FAILED) == (GoBack(4, "no capacity"),)
-    failed = event(ev.PassFailed, nodes=4, reason="no capacity", at=START + IDLE)
-    stays = walk(going, failed, becomes_ready(START + IDLE))
-    assert (stays.sleeps_since, clock_time(stays, START + IDLE)) == (None, START + 2 * IDLE)
-
-
-def test_resize_without_nodes_brings_the_new_number_and_a_deletion_ends_it():
-    bigger = walk(asleep(), begins(6), becomes_ready())
-    assert (bigger.sleeps_since, bigger.free_nodes) == (None, 6)
-    deleted = walk(asleep(), event(ev.DeletionRequested, user_id="U1"))
-    assert deleted.phase is ClusterPhase.DRAINING
-    assert nodes_due(deleted, START + 9 * IDLE) is None
+def test_resize_without_nodes_brings_the_new_number_and_a_deletion_drains():
+    assert walk(asleep(), at(LATER, ev.PassBegan, nodes=6), ready(LATER)).free_nodes == 6
+    deleted = walk(asleep(), at(LATER, ev.DeletionRequested, user_id="U1"))
+    assert (deleted.phase, nodes_due(deleted, LATER)) == (ClusterPhase.DRAINING, None)
 
 
 def test_plan_of_a_run_on_it_counts_the_time_until_its_nodes_are_back():
@@ -121,42 +91,19 @@ def test_plan_of_a_run_on_it_counts_the_time_until_its_nodes_are_back():
         start_of("tiny-llama on=team-a", find_cluster=finding(kept(sleeps_since=since))).plan
         for since in (START, None)
     )
-
     assert sleeping.time_to_first_step_s == awake.time_to_first_step_s + NODES_BACK_S
     assert sleeping.estimated_cost_usd == awake.estimated_cost_usd
     assert "the run brings 4 back and waits for them, about 11 min" in sleeping.warnings[0]
-
-
-def test_idle_is_typed_with_a_new_cluster():
-    made = parse("cluster create team-a idle=30m")
-    assert isinstance(made, CreateCluster)
-    assert made.idle_s == 1800
 
 
 @pytest.mark.parametrize(
     ("typed", "sentence"),
     [
         ("idle=9m", "idle=9m is not accepted: expected from 10m to 24h"),
-        ("idle=2d", "idle=2d is not accepted: expected from 10m to 24h"),
-        ("idle=soon", "idle=soon is not accepted: expected a duration"),
-        (
-            f"idle=1h cluster=eks:theirs file_system={FILE_SYSTEM}",
-            "idle=1h cannot be used with cluster=: the nodes of EKS cluster theirs are not the "
-            "product's, and stay; leave idle= out",
-        ),
-        (
-            "idle=1h capacity=odcr:cr-0123456789abcdef0",
-            "idle=1h cannot be used with capacity=: reservation cr-0123456789abcdef0 is paid for "
-            "whether its nodes run or not; leave idle= out",
-        ),
+        ("idle=2d", "idle=2d is not accepted"),
+        (f"idle=1h cluster=eks:theirs file_system={FILE_SYSTEM}", "cannot be used with cluster=:"),
     ],
 )
-def test_idle_that_is_too_short_or_of_nodes_that_are_paid_anyway_is_refused(typed, sentence):
-    found = FoundReservation(
-        reservation=Reservation(reservation_id="cr-0123456789abcdef0", zone="us-west-2b"),
-        instance_type="p5.48xlarge",
-        available=4,
-        total=8,
-    )
-    said = refused(f"cluster create team-a {typed}", find_reservation=lambda _id: found)
-    assert sentence in str(said)
+def test_idle_that_is_too_short_or_of_the_nodes_of_others_is_refused(typed, sentence):
+    assert sentence in str(refused(f"cluster create team-a {typed}"))
+    assert getattr(parse("cluster create team-a idle=30m"), "idle_s", None) == 1800

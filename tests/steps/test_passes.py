@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
@@ -17,7 +18,9 @@ from stationmaster.inspection import live_cluster
 from stationmaster.steps.acquire_cluster import acquire_cluster
 from stationmaster.steps.begin_teardown import begin_teardown
 from stationmaster.steps.conclude_cluster import conclude_cluster
+from stationmaster.steps.ensure_cluster import ensure_cluster
 from stationmaster.steps.ensure_node_group import ensure_node_group
+from stationmaster.steps.keep_clock import keep_clock
 from stationmaster.steps.parts.node_replacements import lacks_wanted_nodes
 from stationmaster.steps.parts.records import price_resource
 from stationmaster.steps.prepare_cluster import prepare_cluster
@@ -28,6 +31,7 @@ from tests.support.kill_acts import dies, finish, of_cluster, passes, sizes
 from tests.support.kill_givens import to_be_resized
 
 TO_READY = (ClusterPhase.PROVISIONING, ClusterPhase.READY)
+TRAINING = of_cluster(ensure_node_group, node_group="training")
 NO_CAPACITY = {"Error": "ResourceFailed", "Cause": "no capacity"}
 
 
@@ -78,7 +82,7 @@ def test_resize_gives_the_node_group_its_size_and_its_price(account: Account):
     assert sizes(account) == 4
 
     account.aws.forget_calls()
-    finish(account, of_cluster(ensure_node_group, node_group="training"))
+    finish(account, TRAINING)
 
     assert sizes(account) == 6
     assert price(account) == pytest.approx(before * 6 / 4)
@@ -92,7 +96,7 @@ def test_resize_that_aws_has_no_capacity_for_goes_back_and_says_why(account: Acc
     account.aws.faults.add("node-group-fails")
 
     with pytest.raises(ResourceFailed, match="InsufficientInstanceCapacity"):
-        finish(account, of_cluster(ensure_node_group, node_group="training"))
+        finish(account, TRAINING)
     ended = [
         conclude_cluster(account.services, account.cluster_id, pass_number=2, error=NO_CAPACITY)
         for _ in range(2)
@@ -102,7 +106,7 @@ def test_resize_that_aws_has_no_capacity_for_goes_back_and_says_why(account: Acc
     assert ended == [{"outcome": "failed"}] * 2
     assert (account.cluster.phase, account.cluster.spec.nodes) == (ClusterPhase.PROVISIONING, 4)
     assert passes(account)[2] == "RUNNING"
-    finish(account, of_cluster(ensure_node_group, node_group="training"))
+    finish(account, TRAINING)
     conclude_cluster(account.services, account.cluster_id, pass_number=3)
     assert account.cluster.phase is ClusterPhase.READY
     assert account.cluster.resize_failure == "no capacity"
@@ -118,7 +122,7 @@ def test_resize_that_eks_refuses_costs_nothing(account: Account):
     account.aws.inject("eks", "UpdateNodegroupConfig", "InvalidParameterException", times=9)
 
     with pytest.raises(PermanentError, match="InvalidParameterException"):
-        finish(account, of_cluster(ensure_node_group, node_group="training"))
+        finish(account, TRAINING)
 
     assert (sizes(account), price(account)) == (4, before)
 
@@ -132,7 +136,7 @@ def test_price_of_a_resize_that_was_never_asked_for_goes_with_the_next_pass(acco
     )
     conclude_cluster(account.services, account.cluster_id, pass_number=2, error=NO_CAPACITY)
 
-    finish(account, of_cluster(ensure_node_group, node_group="training"))
+    finish(account, TRAINING)
 
     assert (sizes(account), price(account)) == (4, before)
 
@@ -201,3 +205,65 @@ def test_teardown_waits_for_the_newest_pass(account: Account):
     assert not account.call(begin_teardown)
     account.pass_time()
     assert account.call(begin_teardown)
+
+
+@pytest.fixture
+def idle(account: Account) -> Account:
+    """A ready cluster with nodes, which nobody has used for as long as they stay."""
+    account.set_in_future()
+    account.ask()
+    account.keep(ClusterPhase.PROVISIONING, idle_s=1800)
+    finish(account, of_cluster(ensure_cluster))
+    finish(account, TRAINING)
+    conclude_cluster(account.services, account.cluster_id)
+    account.come_to(account.now() + timedelta(minutes=30))
+    assert account.clock == account.now().replace(microsecond=0)
+    return account
+
+
+def sent(account: Account, act: Callable[[], object]) -> list[str]:
+    account.aws.forget_calls()
+    act()
+    return [name for service, name in account.aws.calls if service == "states"]
+
+
+def acquires(run: Account) -> list[str]:
+    return sent(run, lambda: acquire_cluster(run.services, run.run_id, task_token=run.run_id))
+
+
+def ends(account: Account, number: int, error: dict[str, str] | None = None) -> list[str]:
+    about = {"pass_number": number, "error": error}
+    return sent(account, lambda: conclude_cluster(account.services, account.cluster_id, **about))
+
+
+def test_nodes_that_nobody_uses_go_and_come_back_for_the_next_run_at_what_they_cost(idle: Account):
+    before = price(idle)
+    for _ in range(2):
+        keep_clock(idle.services, idle.cluster_id)
+    assert prepare_cluster(idle.services, idle.cluster_id, pass_number=2)["checks"] == []
+    finish(idle, TRAINING)
+    assert ends(idle, 2) == []
+    assert (idle.cluster.phase, sizes(idle), price(idle)) == (ClusterPhase.READY, 0, 0.0)
+
+    assert acquires(idle.guest("a", nodes=2)) == ["StartExecution"]
+    assert "nodes" in prepare_cluster(idle.services, idle.cluster_id, pass_number=3)["checks"]
+    finish(idle, TRAINING)
+    assert ends(idle, 3) == ["SendTaskSuccess"]
+    assert (sizes(idle), price(idle)) == (4, before)
+
+
+def test_nodes_that_aws_does_not_have_again_fail_the_run_and_not_the_cluster(idle: Account):
+    keep_clock(idle.services, idle.cluster_id)
+    idle.late = timedelta()  # Auto Scaling groups go by this machine's clock
+    assert acquires(idle.guest("a", nodes=2)) == [], "it comes while they go"
+    finish(idle, TRAINING)
+    assert ends(idle, 2) == ["StartExecution"]
+    idle.aws.faults.add("node-group-fails")
+    with pytest.raises(ResourceFailed, match="InsufficientInstanceCapacity"):
+        finish(idle, TRAINING)
+
+    assert ends(idle, 3, NO_CAPACITY) == ["StartExecution", "SendTaskFailure"]
+    finish(idle, TRAINING)
+    idle.come_to(idle.now() + timedelta(minutes=2))
+    ends(idle, 4)
+    assert (idle.cluster.phase, sizes(idle), price(idle)) == (ClusterPhase.READY, 0, 0.0)
