@@ -69,6 +69,7 @@ IMAGES: Final = {
         nccl=_OF_THE_SYSTEM,
     ),
     "nemo": _gpu(("torch", "megatron.core", "megatron.bridge"), nccl=_OF_THE_SYSTEM, launcher=""),
+    "nemo2": _gpu(("torch", "megatron.core", "nemo.collections.llm"), nccl=_OF_THE_SYSTEM),
     "torchtitan": _gpu(("torch", "huggingface_hub", "torchtitan.models.llama3.config_registry")),
     "nccl-tests": Expected(
         programs=("/opt/nccl-tests/build/all_reduce_perf", "mpirun", "fi_info"),

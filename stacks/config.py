@@ -57,7 +57,7 @@ class StageConfig(Frozen, extra="forbid"):
     image_tag: str = "0.1.0"
     """Tag that container/build.sh pushed"""
     more_images: tuple[
-        Literal["cpu", "dlc", "megatron", "nccl-tests", "nemo", "torchtitan"], ...
+        Literal["cpu", "dlc", "megatron", "nccl-tests", "nemo", "nemo2", "torchtitan"], ...
     ] = ()
     """Images that are built and kept besides those that every run takes"""
     kubernetes_version: str = Field(default="", pattern=r"^(1\.[0-9]{1,3})?$")

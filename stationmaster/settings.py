@@ -157,6 +157,7 @@ class Settings(Frozen, extra="forbid"):
         description="image of the recipes that Megatron-Bridge trains, which also converts "
         "published weights for Megatron-LM; none without it",
     )
+    nemo2_image: str = Field(default="", description="image of NeMo 2's recipe; none without it")
     torchtitan_image: str = Field(
         default="", description="image of the recipes that torchtitan trains; none without it"
     )
@@ -254,6 +255,8 @@ class Settings(Frozen, extra="forbid"):
                 return self.megatron_image
             case "megatron-bridge":
                 return self.nemo_image
+            case "nemo":
+                return self.nemo2_image
             case "torchtitan":
                 return self.torchtitan_image
             case "fsdp" | "ddp" | "torch-elastic":

@@ -96,6 +96,7 @@ def test_deployment_without_the_image_starts_nothing_and_says_what_to_set(person
     ("recipe", "variable"),
     [
         ("megatron-llama3-8b", "STATIONMASTER_MEGATRON_IMAGE"),
+        ("nemo-llama3-8b", "STATIONMASTER_NEMO2_IMAGE"),
         ("torchtitan-llama3.1-8b", "STATIONMASTER_TORCHTITAN_IMAGE"),
     ],
 )

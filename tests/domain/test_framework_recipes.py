@@ -176,6 +176,21 @@ def test_deployment_without_the_image_says_what_to_set() -> None:
     assert "local mode has neither" in why_no_image(recipe, is_this_machine=True)
 
 
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"weights": "org/model"}, "is not read by NeMo here; use random, or /fsx/PATH"),
+        ({"schedule": "linear"}, "schedule"),
+    ],
+)
+def test_what_nemo_does_not_do_is_refused(keys: dict[str, str], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        check_data(CATALOGUE["nemo-llama3-8b"].with_overrides(keys))
+
+    request = make_request(recipe="nemo-llama3-8b", overrides={"weights": "/fsx/nemo"})
+    assert (request.weights_to_convert, repositories_of(request.resolved)) == ("", ())
+
+
 OF_MEGATRON = ("megatron-llama3-8b", "megatron-bridge-llama3.1-8b")
 each_recipe = pytest.mark.parametrize("name", OF_MEGATRON)
 

@@ -328,7 +328,7 @@ PROGRAMS = {
             "Training epoch 1, iteration 20/99 | lr: 3e-05 | global_batch_size: 8 | "
             "global_step: 120 | reduced_train_loss: 1.233 | train_step_timing in s: 0.03146"
         ],
-        [(120, 99, 1.233)],
+        [(121, 100, 1.233)],
     ),
     "DeepSpeed": (
         [
@@ -422,6 +422,9 @@ def test_total_steps_of_a_foreign_format_come_from_the_command_line():
     assert event.total_steps == 100
 
 
+NEMO = "/fsx/output/checkpoints/reduced_train_loss=2.3456-step=499-last/weights"
+
+
 def test_foreign_checkpoints_are_reported_when_complete_and_when_they_are_loaded():
     events = read(
         "Writing checkpoint to ./checkpoints/llama_v2-50steps.",
@@ -433,6 +436,9 @@ def test_foreign_checkpoints_are_reported_when_complete_and_when_they_are_loaded
         "  successfully loaded checkpoint from /fsx/output [ t 1/2, gtp_remat 1/1, p 1/1 ] at "
         "iteration 50",
         "[titan] - root - INFO - Loading the checkpoint from outputs/checkpoint/step-20.",
+        # NeMo r2.5.0, dist_ckpt_io.py; and Lightning
+        f"[NeMo I nemo_logging:393] Successfully saved checkpoint from iteration     499 to {NEMO}",
+        f"Restored all states from the checkpoint at {NEMO}",
     )
 
     assert [(e.type, e.step, e.path) for e in events] == [
@@ -441,6 +447,8 @@ def test_foreign_checkpoints_are_reported_when_complete_and_when_they_are_loaded
         ("training.resumed", 50, "./checkpoints/llama_v2-50steps"),
         ("training.resumed", 50, "/fsx/output"),
         ("training.resumed", 20, "outputs/checkpoint/step-20"),
+        ("checkpoint.saved", 500, NEMO),
+        ("training.resumed", 500, NEMO),
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.run.attempts import first_assignment
 from stationmaster.rendering import JobSpec, job_spec
+from stationmaster.rendering.frameworks.nemo import PROGRAM
 from stationmaster.rendering.frameworks.torchtitan import FETCHING
 from stationmaster.rendering.pytorch_job import render_pytorch_job
 from stationmaster.rendering.run_objects import render_all
@@ -271,6 +273,46 @@ def test_bridge_trains_on_all_parts_where_nothing_is_evaluated() -> None:
     assert (found["dataset.split"], found["validation.eval_iters"]) == ("'100,0,0'", "0")
     assert found["model.sequence_parallel"] == "false"
     assert not {"validation.eval_interval", "checkpoint.pretrained_checkpoint"} & found.keys()
+
+
+def nemo(**given: Any) -> dict[str, Any]:
+    """What NeMo's program reads of its command line."""
+    torchrun, program, *words = spec_of("nemo-llama3-8b", **given).program
+    assert (torchrun, program) == ("torchrun", PROGRAM)
+    path = ROOT / "container" / "nemo2" / Path(program).name
+    found: dict[str, Any] = vars(runpy.run_path(str(path))["parse"](words))
+    return found
+
+
+def test_nemo_gets_each_key_by_its_name() -> None:
+    keys = {**KEYS, "pipeline_parallel": 2, "context_parallel": 1}
+    given = {"dataset": "packed:c4", "data_root": "d1/files", "weights": "/fsx/nemo"}
+
+    assert nemo(**keys, **given, activation_checkpointing="full") == keys | {
+        "output_dir": Path(OUTPUT),
+        "dataset": "/fsx/data/d1/files/text_document",
+        "tokenizer": "/fsx/data/d1/files/tokenizer",
+        "weights": "/fsx/nemo",
+        "sequence_parallel": True,
+        "distributed_optimizer": True,
+        "recompute": True,
+    }
+    plain = nemo(tensor_parallel=1, distributed_optimizer="false")
+    assert not any(plain[name] for name in ("sequence_parallel", "distributed_optimizer"))
+    assert not any(plain[name] for name in ("recompute", "dataset", "tokenizer", "weights"))
+    expected = {"learning_rate": 1e-5, "min_learning_rate": 1e-6, "warmup_steps": 100}
+    assert expected.items() <= plain.items()
+
+
+def test_nemo_resumes_only_where_a_newest_checkpoint_is_whole(tmp_path: Path) -> None:
+    can_resume = runpy.run_path(str(ROOT / "container/nemo2/pretrain.py"))["can_resume"]
+    (tmp_path / "step=9").mkdir()
+    (tmp_path / "step=9-last").mkdir()
+    (tmp_path / "step=9-last-unfinished").touch()
+
+    assert not can_resume(tmp_path)
+    (tmp_path / "step=4-last").mkdir()
+    assert can_resume(tmp_path)
 
 
 def test_torchtitans_tokenizer_is_fetched_before_torchrun_starts() -> None:

@@ -30,7 +30,7 @@ EXISTING: Final[Mapping[str, Any]] = {
     "api_cidrs": ["203.0.113.0/24"],
     "gpu_metrics": True,
     "node_repair": True,
-    "more_images": ["torchtitan", "nemo", "cpu", "nemo", "megatron"],
+    "more_images": ["torchtitan", "nemo", "cpu", "nemo", "megatron", "nemo2"],
 }
 PRIVATE: Final[Mapping[str, Any]] = {
     "public_api": False,

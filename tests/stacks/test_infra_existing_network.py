@@ -67,11 +67,13 @@ def test_images_that_are_asked_for_are_built_besides(existing: dict[str, Templat
     repositories = of_type(resources, "AWS::ECR::Repository").values()
     assert sorted(each["Properties"]["RepositoryName"] for each in repositories) == [
         f"stationmaster/{image}"
-        for image in ("copies", "cpu", "megatron", "nemo", "relay", "torchtitan", "training")
+        for image in (
+            *("copies", "cpu", "megatron", "nemo", "nemo2", "relay", "torchtitan", "training"),
+        )
     ]
     specification = json.loads(text_of(project["Properties"]["Source"]["BuildSpec"]))
     (command,) = specification["phases"]["build"]["commands"]
-    assert command.endswith(" training relay cpu megatron nemo torchtitan")
+    assert command.endswith(" training relay cpu megatron nemo nemo2 torchtitan")
     assert project["Properties"]["Environment"]["ComputeType"] == "BUILD_GENERAL1_2XLARGE"
 
 

@@ -1,6 +1,6 @@
 """A Llama that Megatron trained, by the names and in the layout of transformers.
 
-Megatron-LM and Megatron-Bridge save with the same core. Source: Megatron-LM core_v0.19.0, the
+Megatron-LM, Megatron-Bridge and NeMo save with the same core. Source: Megatron-LM core_v0.19.0, the
 sharded_state_dict of megatron/core/models/gpt/gpt_model.py, transformer/transformer_block.py,
 attention.py and mlp.py, and megatron/training/checkpointing.py. Rotary embeddings turn halves of a
 head in both, so no weight is permuted.
@@ -33,6 +33,7 @@ from training.stored_index import INDEX, read_index
 TRACKER: Final = "latest_checkpointed_iteration.txt"
 """The file that names the newest whole checkpoint; written after it."""
 
+_OF_NEMO: Final = re.compile(r"\bstep=(\d{1,15})-last$", re.ASCII)
 _LAYER: Final = re.compile(r"model\.layers\.(\d+)\.(.+)")
 # Transformer Engine's layers have the norm before a product in the product's module; the layers
 # without Transformer Engine are saved under these names as well.
@@ -57,10 +58,22 @@ def newest_checkpoint(directory: Path) -> tuple[int, Path]:
     try:
         said = tracker.read_text(encoding="utf-8").strip()
     except FileNotFoundError as exc:
+        if found := _newest_of_nemo(directory):
+            return found
         raise BadParameter(f"{directory} has no {TRACKER}: no checkpoint was saved") from exc
     if not (said.isascii() and said.isdigit()):
         raise BadParameter(f'{tracker} says "{said[:40]}", expected the number of an iteration')
     return int(said), directory / f"iter_{int(said):07d}"
+
+
+def _newest_of_nemo(directory: Path) -> tuple[int, Path] | None:
+    """Find what NeMo 2 has saved last; it marks what is not whole, and counts from 0."""
+    whole = [
+        (int(found[1]) + 1, path / "weights")
+        for path in directory.glob("*-last")
+        if (found := _OF_NEMO.search(path.name)) and not Path(f"{path}-unfinished").exists()
+    ]
+    return max(whole, default=None)
 
 
 class MegatronWeights:
@@ -178,7 +191,7 @@ class TorchDistCheckpoint:
         self._reader = FileSystemReader(directory)
         metadata = read_index(directory / INDEX)
         self._tensors = {
-            key: found
+            key.removeprefix("module."): (key, found)  # as NeMo 2 names them
             for key, found in metadata.state_dict_metadata.items()
             if isinstance(found, TensorStorageMetadata)
         }
@@ -187,7 +200,7 @@ class TorchDistCheckpoint:
     def shape(self, key: str) -> tuple[int, ...] | None:
         """Return the shape of a tensor, put together of all parts, or None."""
         found = self._tensors.get(key)
-        return tuple(found.size) if found is not None else None
+        return tuple(found[1].size) if found is not None else None
 
     def read(self, key: str, first: Sequence[int], sizes: Sequence[int]) -> Tensor:
         """Read the part of a tensor that begins at `first`, as it is stored.
@@ -196,7 +209,7 @@ class TorchDistCheckpoint:
             BadParameter: the checkpoint does not have all of it, or its bytes are not readable.
             OSError: the file system does not answer.
         """
-        stored = self._tensors[key]
+        key, stored = self._tensors[key]
         part = ChunkStorageMetadata(torch.Size(first), torch.Size(sizes))
         items = create_read_items_for_chunk_list(key, stored, [part])
         target = torch.empty(sizes, dtype=stored.properties.dtype)

@@ -8,6 +8,7 @@ from stationmaster.domain.catalogue.framework_training import (
     MOCK,
     BridgeTraining,
     MegatronTraining,
+    NemoTraining,
     TitanTraining,
 )
 from stationmaster.domain.catalogue.models import LanguageModel
@@ -63,6 +64,14 @@ def framework_recipes(llama31_8b: LanguageModel) -> tuple[Recipe, ...]:
             summary="Megatron-Bridge of NVIDIA NeMo: the same core, 8,192 tokens",
             model=model,
             training=BridgeTraining(**workshop, **seldom, warmup_steps=100),
+            default_instance="p5.48xlarge",
+        ),
+        Recipe(
+            name="nemo-llama3-8b",
+            framework="nemo",
+            summary="NVIDIA NeMo 2 in Python: the same core, 8,192 tokens",
+            model=model,
+            training=NemoTraining(**workshop, **seldom, warmup_steps=100),
             default_instance="p5.48xlarge",
         ),
         # As torchtitan's own configuration llama3_8b; that has a batch of one sequence a GPU, and

@@ -218,6 +218,22 @@ class BridgeTraining(MegatronTraining):
     """The keys of recipes that Megatron-Bridge trains: its core, and so the keys, are the same."""
 
 
+class NemoTraining(MegatronTraining):
+    """The keys of the recipe that NeMo 2 trains; three of them take, or mean, less."""
+
+    seed: int = Field(
+        default=1234, ge=0, le=2**31 - 1, description="seed of the data's order, not of weights"
+    )
+    schedule: Literal["cosine"] = Field(
+        default="cosine", description="after warm-up, down to min_learning_rate"
+    )
+    weights: str = Field(
+        default=RANDOM,
+        max_length=500,
+        description="first weights: random, or /fsx/PATH of NeMo 2's",
+    )
+
+
 class TitanTraining(FrameworkTraining):
     """The keys of recipes that torchtitan trains."""
 

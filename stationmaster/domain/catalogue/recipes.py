@@ -38,17 +38,21 @@ from stationmaster.domain.names import CLAIM_PREFIX
 PRESET: Final = "preset"
 SMOKE: Final = "smoke"
 
-Framework = Literal["fsdp", "ddp", "torch-elastic", "megatron-lm", "megatron-bridge", "torchtitan"]
+Framework = Literal[
+    "fsdp", "ddp", "torch-elastic", "megatron-lm", "megatron-bridge", "nemo", "torchtitan"
+]
 """The program that trains: the first three are ways of the product's own trainer."""
 FRAMEWORK_NAMES: Final[dict[Framework, str]] = {
     "megatron-lm": "Megatron-LM",
     "megatron-bridge": "Megatron-Bridge",
+    "nemo": "NeMo",
     "torchtitan": "torchtitan",
 }
 """The other frameworks, as they write themselves."""
 FRAMEWORK_IMAGES: Final[dict[Framework, str]] = {
     "megatron-lm": "megatron",
     "megatron-bridge": "nemo",
+    "nemo": "nemo2",
     "torchtitan": "torchtitan",
 }
 """The image below `container/` that each of them trains in."""
@@ -125,8 +129,9 @@ class Recipe(Frozen):
     @property
     def weights_to_convert(self) -> str:
         """The repository of the hub whose weights its framework cannot read as they are, or ""."""
-        weights = self.training.weights if isinstance(self.training, MegatronTraining) else ""
-        return weights if weights != RANDOM and is_repository(weights) else ""
+        weights = getattr(self.training, "weights", "")
+        is_converted = self.framework in ("megatron-lm", "megatron-bridge")
+        return weights if is_converted and weights != RANDOM and is_repository(weights) else ""
 
     @property
     def own_training(self) -> OwnTraining:

@@ -35,10 +35,16 @@ _FSDP_STEP = re.compile(rf"-{COUNT}steps\b")
 
 _MEGATRON = re.compile(rf"\biteration\s+{COUNT}\s*/\s*{COUNT}\s*\|(.*)$")
 _MEGATRON_SAVED = re.compile(
-    rf"successfully saved checkpoint from iteration\s+{COUNT}(?: to (\S{{1,1000}}))?"
+    rf"[Ss]uccessfully saved checkpoint from iteration\s+{COUNT}(?: to (\S{{1,1000}}))?"
 )
 _MEGATRON_LOADED = re.compile(
     rf"successfully loaded checkpoint from (\S{{1,1000}}).{{0,60}}? at iteration {COUNT}"
+)
+
+# NeMo's checkpoints have the number of their last step in their names. Source: NeMo r2.5.0.
+_NEMO_STEP = re.compile(rf"\bstep={COUNT}\b")
+_NEMO_LOADED = re.compile(
+    rf"Restored all states from the checkpoint at (\S{{1,999}}?step={COUNT}\S*)"
 )
 
 # Its evaluations print "validate step:", with a loss that is not training's.
@@ -138,6 +144,8 @@ def _fsdp(match: re.Match[str]) -> Progress | None:
 
 
 def _fsdp_checkpoint(text: str) -> Finding | None:
+    if match := _NEMO_LOADED.search(text):
+        return Resumed(int(match[2]) + 1, match[1])
     if match := _FSDP_WRITING.search(text):
         return Saving(match[1])
     if "Completed checkpoint." in text:
@@ -163,10 +171,10 @@ def _megatron(text: str) -> Finding | None:
             fields.get("train_step_timing in s")
         )
         batch = number(_first(fields, "global batch size", "global_batch_size"))
-        step = number(fields.get("global_step"))  # NeMo counts iterations within an epoch
+        step = number(fields.get("global_step"))  # NeMo counts from 0, and iterations by epoch
         return progress(
-            step=int(match[1]) if step is None else int(step),
-            total_steps=int(match[2]),
+            step=int(match[1]) if step is None else int(step) + 1,
+            total_steps=int(match[2]) + (step is not None),
             loss=_first(fields, "lm loss", "loss", "reduced_train_loss"),
             learning_rate=number(_first(fields, "learning rate", "lr")),
             grad_norm=number(_first(fields, "grad norm", "grad_norm")),
@@ -177,7 +185,8 @@ def _megatron(text: str) -> Finding | None:
     if match := _VALIDATED.search(text):
         return evaluated(int(match[1]), match[2])
     if match := _MEGATRON_SAVED.search(text):
-        return Saved(int(match[1]), match[2] or "")
+        named = _NEMO_STEP.search(match[2] or "")
+        return Saved(int(named[1]) + 1 if named else int(match[1]), match[2] or "")
     if match := _MEGATRON_LOADED.search(text):
         return Resumed(int(match[2]), match[1])
     return None

@@ -117,6 +117,8 @@ def checkpoint_room_bytes(layout: Layout) -> int:
 
 def checkpoints_on_disk(recipe: Recipe) -> int:
     """Return how many checkpoints lie there at a time: two, the one being written, the best one."""
+    if recipe.framework == "nemo":
+        return 6  # the newest and the three best, and one more of each that is being written
     return CHECKPOINTS_ON_DISK + (getattr(recipe.training, "save_best", "off") != "off")
 
 

@@ -10,13 +10,14 @@ from stationmaster.domain.catalogue.framework_training import (
     BridgeTraining,
     FrameworkTraining,
     MegatronTraining,
+    NemoTraining,
     TitanTraining,
 )
 from stationmaster.domain.catalogue.instances import InstanceType
 from stationmaster.domain.catalogue.models import LanguageModel
 from stationmaster.domain.catalogue.recipes import Recipe
 from stationmaster.domain.results import OUTPUT
-from stationmaster.rendering.frameworks import megatron, megatron_bridge, torchtitan
+from stationmaster.rendering.frameworks import megatron, megatron_bridge, nemo, torchtitan
 
 
 def framework_program(recipe: Recipe, directory: str) -> tuple[str, ...]:
@@ -33,6 +34,8 @@ def framework_program(recipe: Recipe, directory: str) -> tuple[str, ...]:
         return torchtitan.render_program(training, model, output_dir, directory)
     if isinstance(training, BridgeTraining):
         return megatron_bridge.render_program(training, model, output_dir, directory)
+    if isinstance(training, NemoTraining):
+        return nemo.render_program(training, output_dir)
     return megatron.render_program(training, model, output_dir, directory)
 
 

@@ -15,6 +15,7 @@ from stationmaster.domain.catalogue.framework_training import (
     RANDOM,
     FrameworkTraining,
     MegatronTraining,
+    NemoTraining,
     TitanTraining,
     typed_keys,
 )
@@ -113,18 +114,19 @@ def check_framework_data(recipe: Recipe, *, has_files: bool) -> None:
     """
     if isinstance(recipe.training, TitanTraining):
         return  # its keys accept nothing else
+    is_nemo = isinstance(recipe.training, NemoTraining)
     reads = {
         "dataset": f"{PACKED_PREFIX}c4, {PACKED_PREFIX}hub:ORG/NAME, s3://BUCKET/PREFIX, {MOCK}, "
         f"or {SHARED_PREFIX}PREFIX of a data set made for it",
-        "weights": f"ORG/MODEL of the Hugging Face hub, {RANDOM}, or {SHARED_PREFIX}PATH of a "
-        "checkpoint made for it",
+        "weights": ("" if is_nemo else "ORG/MODEL of the Hugging Face hub, ")
+        + f"{RANDOM}, or {SHARED_PREFIX}PATH of a checkpoint made for it",
         "tokenizer": "ORG/MODEL of the Hugging Face hub",
     }
     for key, readable in reads.items():
         value = getattr(recipe.training, key, "")
         if not value or value in (MOCK, RANDOM):
             continue
-        if key in ("tokenizer", "weights") and is_repository(value):
+        if key in ("tokenizer", "" if is_nemo else "weights") and is_repository(value):
             continue
         data = recipe.data if key == "dataset" else None
         # Such text is prepared for Megatron before training.
