@@ -23,6 +23,7 @@ from framework_checkpoints import (
 )
 from safetensors.torch import load_file
 from torch import Tensor
+from torch.distributed.checkpoint import FileSystemWriter, save
 from torch.distributed.checkpoint.metadata import Metadata
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -113,6 +114,25 @@ def test_model_of_megatrons_checkpoint_answers_as_trained_bit_by_bit(
     assert "- data: `packed:c4`\n" in card
     assert "2.2500 nats" in card
     assert "Weights are float32, as the framework has saved them." in card
+
+
+def test_model_of_nemos_newest_whole_checkpoint_answers_as_trained(
+    llama: Any, export: Callable[..., Path], tmp_path: Path
+) -> None:
+    made_up, checkpoints = MegatronSave(llama.state_dict()), checkpoints_of(tmp_path)
+    made_up.write(tmp_path / "unused")
+    newest = checkpoints / "reduced_train_loss=2.2500-step=19-last"
+    writer = FileSystemWriter(newest / "weights", single_file_per_rank=False)
+    named = {f"module.{key}": value for key, value in made_up.saved.items()}
+    save(named, storage_writer=writer, no_dist=True)
+    (checkpoints / "reduced_train_loss=2.1000-step=29-last").mkdir()
+    (checkpoints / "reduced_train_loss=2.1000-step=29-last-unfinished").touch()
+
+    made = export("nemo-llama3-8b", **PACKED)
+
+    loaded = AutoModelForCausalLM.from_pretrained(made, dtype="auto")
+    assert torch.equal(logits_of(loaded), logits_of(llama))
+    assert "- made of the checkpoint of step 20\n" in (made / "README.md").read_text()
 
 
 def test_model_of_torchtitans_last_save_answers_as_its_numbers_do(
