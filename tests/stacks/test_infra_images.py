@@ -25,7 +25,7 @@ def test_source_has_what_the_images_are_built_from_and_nothing_else(
     templates: dict[str, Template], assembly: Path
 ) -> None:
     dockerfiles = sorted((ROOT / "container").glob("*/Dockerfile"))
-    assert len(dockerfiles) == 8
+    assert len(dockerfiles) == 9
     for dockerfile in dockerfiles:
         assert copied(dockerfile) <= set(BUILT_FROM), dockerfile
 

@@ -40,7 +40,7 @@ def framework_program(recipe: Recipe, directory: str) -> tuple[str, ...]:
 
 
 def framework_environment(recipe: Recipe, instance: InstanceType) -> dict[str, str]:
-    """Variables that the framework needs besides those of every GPU trainer."""
-    if isinstance(recipe.training, MegatronTraining):
+    """Variables that it needs besides those of every GPU trainer; NeMo's image has its own."""
+    if isinstance(recipe.training, MegatronTraining) and recipe.framework != "nemo":
         return megatron.render_environment(recipe.training, instance)
     return {}
