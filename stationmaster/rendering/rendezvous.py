@@ -108,13 +108,13 @@ def render_wait(spec: JobSpec) -> list[KubernetesObject]:
 
 
 def render_etcd(run_id: RunId, *, job: str) -> list[KubernetesObject]:
-    """Return the Deployment and the Service that the agents find it under.
+    """Return the Service that the agents find it under, and the Deployment.
 
-    Two etcds at a time would be two different meeting places.
+    Two etcds at a time would be two different meeting places. The Service comes first: the local
+    node knows by it, when it starts a pod, at which port that is served.
     """
     name = etcd_name(job)
     return [
-        render_deployment(run_id, "rendezvous", name=name, pod=_pod_spec(name)),
         {
             "apiVersion": "v1",
             "kind": "Service",
@@ -124,6 +124,7 @@ def render_etcd(run_id: RunId, *, job: str) -> list[KubernetesObject]:
                 "ports": [{"name": "client", "port": ETCD_PORT, "targetPort": ETCD_PORT}],
             },
         },
+        render_deployment(run_id, "rendezvous", name=name, pod=_pod_spec(name)),
     ]
 
 

@@ -113,7 +113,7 @@ def test_job_with_etcd_meets_where_its_etcd_listens_with_the_protocol_that_torch
     spec = dataclasses.replace(spec_of(rendezvous="etcd"), job="llama2-7b-again")
 
     elastic = render_pytorch_job(spec)["spec"]["elasticPolicy"]
-    deployment, service = render_rendezvous(spec)
+    service, deployment = render_rendezvous(spec)
 
     pod = deployment["spec"]["template"]
     (etcd,) = pod["spec"]["containers"]
@@ -154,7 +154,7 @@ def test_names_of_any_run_are_labels_with_room_for_pods_and_etcd(recipe: str, ke
     run_id = new_run_id(recipe, dedup_key=key)
 
     job = job_name(run_id)
-    _, service = render_etcd(run_id, job=job)
+    service, _ = render_etcd(run_id, job=job)
 
     for name in (service["metadata"]["name"], f"{job}-worker-999"):
         assert DNS_1035.fullmatch(name)

@@ -90,6 +90,7 @@ class NumberedSamples:
     """
 
     identity = "numbered samples"
+    samples_per_epoch = None
 
     def __init__(self, recipe: Recipe, ranks: Ranks) -> None:
         training = recipe.training
