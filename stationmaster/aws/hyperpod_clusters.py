@@ -18,7 +18,7 @@ class HyperPodClusters(Adapter):
 
         Raises:
             NotPossibleNow: there is no such cluster, Slurm orchestrates it, or the deployment uses
-                no cluster of others, and may not ask.
+                no existing cluster, and may not ask.
             TransientError: SageMaker does not answer.
         """
         if not self._settings.eks_clusters:

@@ -7,7 +7,7 @@ the rest; ids make a second time harmless. relay/batching.py calls it under a lo
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import chain
@@ -92,13 +92,12 @@ class Pending:
 
     def behind_s(self, now: float) -> float:
         """Return for how long the oldest news of objects has waited; 0 for none."""
-        first = next((w for w in (*self._under_way, *self._waiting) if w.place is None), None)
-        return 0.0 if first is None else max(0.0, now - first.seen_at)
+        of_objects = (w for w in chain(self._under_way, self._waiting) if w.place is None)
+        return _longest_s(of_objects, now)
 
     def unsent(self, now: float) -> tuple[int, float]:
         """Return how many events are not on the bus, and how long the oldest has waited."""
-        first = next(chain(self._under_way, self._waiting), None)
-        waited_s = 0.0 if first is None else max(0.0, now - first.seen_at)
+        waited_s = _longest_s(chain(self._under_way, self._waiting), now)
         return len(self._under_way) + len(self._waiting), waited_s
 
     def sent_logs(self) -> Mapping[str, str]:
@@ -140,6 +139,12 @@ class Pending:
         self._sent.move_to_end(uid)
         if len(self._sent) > MAX_LOGS:
             self._sent.popitem(last=False)
+
+
+def _longest_s(waiting: Iterator[Waiting], now: float) -> float:
+    """Return how long the first of them has waited; 0 for none."""
+    first = next(waiting, None)
+    return 0.0 if first is None else max(0.0, now - first.seen_at)
 
 
 def _without_superseded(waiting: Iterable[Waiting]) -> list[Waiting]:

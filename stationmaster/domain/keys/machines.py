@@ -83,7 +83,7 @@ class Option(Part):
 
 
 def _instance(typed: Typed) -> str | None:
-    """Read EC2's name of the type, or HyperPod's, which only clusters of others have."""
+    """Read EC2's name of the type, or HyperPod's, which only existing clusters have."""
     value = typed.get(INSTANCE)
     if value is None or not value.startswith(HYPERPOD):
         return value

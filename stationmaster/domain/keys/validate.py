@@ -64,7 +64,7 @@ def refuse(start: Start) -> None:
 
 
 def refuse_unmeasurable(num_gpus: int, *, is_guest: bool) -> None:
-    """Refuse nccl-tests where jobs have so many GPUs on all nodes, and in others' clusters.
+    """Refuse nccl-tests where jobs have so many GPUs on all nodes, and in existing clusters.
 
     Raises:
         BadCommand: as said.

@@ -42,7 +42,7 @@ def look_at_nodes(services: Services, wanted: NodesWanted) -> None:
 
 
 def _look(services: Services, cluster: Cluster) -> dict[str, Any]:
-    """Ask for nodes and pods; of an EKS cluster of others, for all nodes of the type."""
+    """Ask for nodes and pods; of an existing EKS cluster, for all nodes of the type."""
     live = live_cluster(services, cluster)
     nodes = live.nodes_of_type if cluster.spec.eks_name else live.training_nodes
     pods = live.kubernetes.pods(labels=_MINE)

@@ -61,7 +61,7 @@ def remove_labelled_jobs(
 ) -> None:
     """Delete the Jobs and training jobs with these labels, but for some names.
 
-    `has_mpi`: also MPIJobs, which the rights in others' clusters do not cover.
+    `has_mpi`: also MPIJobs, which the rights in existing clusters do not cover.
     """
     for kind in (BATCH_JOB, *([MPI_JOB] if has_mpi else [])):
         for job in gateway.batch_jobs(labels=labels, of=kind):
