@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from stationmaster.local.aws.runtime import OVERRIDES, Function
+from stationmaster.local.aws.runtime import OVERRIDES, Function, error_payload
 
 _Call = tuple[str, bytes]
 
@@ -31,6 +31,8 @@ class LambdaProcesses:
         self._log_dir, self._working_dir = log_dir, working_dir
         self._idle: defaultdict[str, queue.SimpleQueue[_Process]] = defaultdict(queue.SimpleQueue)
         self._all: list[_Process] = []
+        self._lock = threading.Lock()
+        self._is_closed = False
 
     def configure(self, environment: Mapping[str, str]) -> None:
         """Give every function these variables too."""
@@ -41,15 +43,19 @@ class LambdaProcesses:
         try:
             process = self._idle[function.name].get_nowait()
         except queue.Empty:
-            with (self._log_dir / f"{function.name}.log").open("ab") as log:
+            with self._lock, (self._log_dir / f"{function.name}.log").open("ab") as log:
+                if self._is_closed:
+                    return _ended("the runtime is closed")
                 process = _Process(function, self._environment, log.fileno(), self._working_dir)
-            self._all.append(process)
+                self._all.append(process)
         answer = process.call(payload)
         self._idle[function.name].put(process)
         return answer
 
     def close(self) -> None:
-        """End every process."""
+        """End every process; a call that comes later, of a schedule say, fails."""
+        with self._lock:
+            self._is_closed = True
         for process in self._all:
             process.end()
 
@@ -97,7 +103,7 @@ class _Process:
             except queue.Empty:
                 ended = self._process.poll()
                 if ended is not None:
-                    raise RuntimeError(f"{self.arn}: its process ended with {ended}") from None
+                    return _ended(f"its process ended with {ended}")
 
     def end(self) -> None:
         """Kill the process and stop the server."""
@@ -106,6 +112,11 @@ class _Process:
         self._process.wait()
         self._server.shutdown()
         self._server.server_close()
+
+
+def _ended(message: str) -> tuple[bytes, bool]:
+    """Return what Lambda answers for a process that is gone: a failed call, no exception."""
+    return error_payload(error_type="Runtime.ExitError", message=message), True
 
 
 class _RuntimeApi(BaseHTTPRequestHandler):
