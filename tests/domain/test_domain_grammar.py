@@ -181,7 +181,7 @@ MISTAKES = {
         ("logs since=yesterday", "since=yesterday is not accepted: expected a duration", None),
         ("logs -f", 'no options, got "-f"', "/train logs"),
         ("tail -n 50 run-1", "did you mean /train logs", "/train logs run-1"),
-        ("sbatch job.sh", "/train RECIPE [key=value ...], or your own script", "/train recipes"),
+        ("sbatch job.sh", "your own script is its command=", "/train recipes"),
         ("ssh run-1", "nobody logs in", "/train logs run-1"),
         ("list all", "takes nothing more", "/train list"),
         ("status a b", "takes one run id", "/train status a"),

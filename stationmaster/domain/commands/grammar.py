@@ -59,6 +59,7 @@ from stationmaster.domain.planning.recipe_lookup import get_recipe, recipe_meant
 
 MAX_COMMAND_CHARACTERS: Final = 2_000
 _ALL: Final = ("all", "everything", "*")
+_OF_A_SCRIPT: Final = ("plan", "ddp-cpu")  # before a command= that was typed without a recipe
 
 
 def parse_command(text: str, **finders: Unpack[Finders]) -> Command:
@@ -205,17 +206,15 @@ def _read_row(group: Subcommand, rest: list[str], ask: Questions) -> Command:
 
 
 def _refuse_subcommand(first: str, rest: list[str], ask: Questions) -> None:
-    """Raise if the first word stands for a subcommand, or resembles one.
-
-    Nobody who mistypes a question is offered a start: only a recipe's own name starts a run.
-    """
+    """Raise if the first word stands for a subcommand, or resembles one; no start is offered."""
     for foreign in FOREIGN:
         if first.lower() in foreign.words:
+            words = [foreign.like, *rest] if len(rest) == 1 else []
+            if foreign.is_program:
+                words = [*_OF_A_SCRIPT, f"command={shlex.join([first, *rest])}"]
             raise BadCommand(
                 f'"{first}" is not a command here; {foreign.instead}',
-                suggestion=_accepted(
-                    ask, [foreign.like, *rest] if len(rest) == 1 else [], [foreign.like]
-                ),
+                suggestion=_accepted(ask, words, [foreign.like]),
             )
     meant = subcommand_meant(first)
     is_recipe = "=" in first or first.startswith(HUB_PREFIX) or recipe_meant(first, CATALOGUE)[1]
@@ -282,6 +281,8 @@ def _parse_start(words: list[str], *, prefix: str, ask: Questions) -> StartRun:
     name, pairs = words[0], words[1:]
     if "=" in name:
         first = [word for word in pairs if word in CATALOGUE][:1]
+        if not first and any(word.startswith("command=") for word in words):
+            prefix, first = "", list(_OF_A_SCRIPT)
         in_order = [*prefix.split(), *first, *(word for word in words if word not in first)]
         raise BadCommand(
             f'the recipe comes first, got "{shorten(name)}"',

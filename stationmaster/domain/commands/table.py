@@ -376,14 +376,22 @@ class ForeignWords:
     """What to do, to follow "is not a command here; "."""
     like: str
     """The subcommand that is nearest to it."""
+    is_program: bool = False
+    """Whether the whole line can be a run's `command=`."""
 
 
 FOREIGN: Final = (
     ForeignWords(
-        ("sbatch", "srun", "salloc", "qsub", "bsub", "torchrun", "python", "python3"),
-        "start a recipe with /train RECIPE [key=value ...], or your own script in a container "
-        'image with image=URI command="..."',
+        ("sbatch", "srun", "salloc", "qsub", "bsub"),
+        "start a recipe with /train RECIPE [key=value ...]; your own script is its "
+        'command="torchrun ..."',
         "recipes",
+    ),
+    ForeignWords(
+        ("torchrun", "python", "python3"),
+        "your own script is the command= of a recipe, which says on what machines it runs",
+        "recipes",
+        is_program=True,
     ),
     ForeignWords(
         ("ssh", "exec", "attach", "shell", "kubectl"),

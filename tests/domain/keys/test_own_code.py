@@ -54,6 +54,17 @@ def test_command_starts_in_the_folder_of_its_script_or_where_it_was_typed(words:
     assert start(command.words).options == command.options
 
 
+@pytest.mark.parametrize(
+    ("text", "suggested"),
+    [
+        ("torchrun t.py --lr 1e-4", "ddp-cpu 'command=torchrun t.py --lr 1e-4'"),
+        (f"image={IMAGE} command='a b'", f"ddp-cpu image={IMAGE} 'command=a b'"),
+    ],
+)
+def test_script_that_was_typed_without_a_recipe_gets_one(text: str, suggested: str):
+    assert refused(text).suggestion == f"/train plan {suggested}"
+
+
 def test_nothing_of_a_command_is_expanded():
     words = ["echo", "$(HOSTNAME)", "$HOME", "`id`", ";", "rm", "-rf", "<@U1>", "*", "&&", "|"]
 
