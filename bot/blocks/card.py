@@ -247,7 +247,7 @@ def _outcome(view: RunView, *, now: datetime) -> list[Block]:
     blocks += run_buttons(view)
     cost = f"{cost_label(view)} {words.cost(view, now=now)}"
     ended = [
-        f"\U0001f9fe {cost}, {words.planned_cost(run)} planned",
+        f"\U0001f9fe {cost}, planned {words.planned_cost(run)}",
         f"ended after {md.duration((run.ended_at or now) - run.requested_at)}",
     ]
     if trained := goodput_so_far(view, now=now):

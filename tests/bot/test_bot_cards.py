@@ -501,7 +501,7 @@ RECEIPTS = [
         ["emulated"],
     ),
     (paid(6, *SET_BACK, folded={"phases": 2}), ["Goodput at least 33%"], []),
-    (saved(RunPhase.SUCCEEDED, **COMMAND), ["up to its command"], []),
+    (saved(RunPhase.SUCCEEDED, **COMMAND), ["open: its command decides"], []),
     (with_nodes(reservation=BLOCK), ["paid for when it was bought, and are not in this"], []),
     (with_nodes(is_spot=True), ["at their price on demand, the most that they can cost"], []),
 ]
@@ -727,7 +727,7 @@ RUNS = {
                     URI,
                     "link_results",
                     "Cost so far $",
-                    "$0.50 planned",
+                    "planned $0.50",
                 ),
                 *("ended after", "100%", "data_visualization", "\u2713\u2002Requested", "*Done*"),
             ],

@@ -36,7 +36,7 @@ def test_image_and_command_are_in_the_request_of_the_run(person, services, allow
     assert (run.request.image, run.request.program) == (IMAGE, ("torchrun", "a b.py"))
     assert run.estimated_cost_usd == 0
     text = seen(answer)
-    assert "in all up to its command" in text
+    assert "in all open: its command decides" in text
     assert "its memory, duration and cost are not known" in text
 
 
