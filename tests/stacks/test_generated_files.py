@@ -10,12 +10,13 @@ from pathlib import Path
 from infra_templates import ROOT
 
 from lambdas import registry
+from stacks import rights
 
 
 def test_committed_state_machines_and_policies_match_the_code(syntheses: Path) -> None:
     made = json.loads((syntheses / "generated.json").read_text())
 
-    assert set(made) == {*registry.MACHINES.values(), registry.POLICIES}
+    assert set(made) == {*registry.MACHINES.values(), registry.POLICIES, rights.PAGE}
     stale = [path for path, text in made.items() if (ROOT / path).read_text() != text]
     assert not stale, "run: make generate"
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
 
 import pytest
-from infra_templates import ROOT, Resource, as_list, of_type, templates_of, text_of
+from infra_templates import Resource, as_list, of_type, templates_of, text_of
 from syntheses import PRIVATE
 
 from stacks.chosen_settings import chosen_config
@@ -101,13 +99,3 @@ def test_settings_file_replaces_the_object_of_cdk_json(tmp_path: Path) -> None:
     context = {"settings": str(tmp_path / "prod.json"), "stationmaster": {"deployment": "other"}}
 
     assert chosen_config(context.get) == StageConfig(image_tag="0.2.0")
-
-
-def test_services_that_a_deployment_needs_rights_on_are_documented(private: Any) -> None:
-    called = {"apigatewayv2": "apigateway", "stepfunctions": "states", "cloudformation": "lambda"}
-    services = {each["Type"].split("::")[1].lower() for each in private.values()}
-    documented = (ROOT / "docs" / "deploy.md").read_text().partition("actions of these services")[2]
-
-    assert re.findall(r"`(\w+)`", documented.partition("; and `ssm")[0]) == sorted(
-        {called.get(each, each) for each in services}
-    )
