@@ -207,7 +207,11 @@ def step(progress: ProgressReported | ProgressLine) -> str:
 
 def planned_cost(run: Run) -> str:
     """Write what the run was planned to cost, as mrkdwn."""
-    return "open: its command decides" if run.request.program else md.money_escaped(run.estimated_cost_usd)
+    return (
+        "open: its command decides"
+        if run.request.program
+        else md.money_escaped(run.estimated_cost_usd)
+    )
 
 
 def loss(value: float | None, *, name: str = "loss") -> str:

@@ -108,7 +108,9 @@ def _facts(plan: Plan) -> Table:
     if plan.trains_recipe:
         _add_training(table, plan)
     else:
-        table.add_row("cost", f"${plan.price_per_hour_usd:,.2f} an hour; in all open: its command decides")
+        table.add_row(
+            "cost", f"${plan.price_per_hour_usd:,.2f} an hour; in all open: its command decides"
+        )
     for index, line in enumerate(plan.will_create):
         table.add_row("" if index else "creates", line)
     return table

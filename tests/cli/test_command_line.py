@@ -31,7 +31,11 @@ from tests.support.plans import make_plan
     [
         (["plan", "tiny-llama", "nodes=2"], 0, "fits"),
         (["plan", "llama2-7b", "nodes=1", "instance=g5.12xlarge"], 1, "does not fit"),
-        (["plan", "ddp-cpu", "nodes=2", "command=torchrun a.py"], 0, "in all open: its command decides"),
+        (
+            ["plan", "ddp-cpu", "nodes=2", "command=torchrun a.py"],
+            0,
+            "in all open: its command decides",
+        ),
         (["render", "ddp-cpu", "command=torchrun /a/b.py"], 0, "workingDir: /a"),
         (["render", "tiny-llama", "learning_rate=fast"], 2, "expected a number"),
         (["local", "run", "train tiny-llama"], 2, "expected /train"),
