@@ -16,17 +16,15 @@ from stacks import rights
 
 
 def actions_of(kinds: Iterable[str]) -> dict[str, list[str]]:
-    """What the handlers call; a type without handlers is left out."""
+    """What the handlers call, which is nothing of a type without handlers."""
     found = {}
     for kind in sorted(kinds):
         schema = SCHEMAS.get_resource_schema(region="us-east-1", resource_type=kind).schema
         verbs = [each for verb, each in schema.get("handlers", {}).items() if verb != "list"]
-        split = [each.split(":", 1) for verb in verbs for each in verb["permissions"]]
+        named = {each.partition(":")[::2] for verb in verbs for each in verb["permissions"]}
         # Some schemas spell an action in small letters, or name what is none: s3:REST.PUT.OBJECT.
-        actions = {
-            f"{a.lower()}:{b[0].upper()}{b[1:]}" for a, b in split if re.fullmatch(r"\w+", b)
-        }
-        found |= {kind: sorted(actions)} if actions else {}
+        actions = {(a.lower(), b[0].upper() + b[1:]) for a, b in named if re.fullmatch(r"\w+", b)}
+        found[kind] = sorted(map(":".join, actions))
     return found
 
 

@@ -1,74 +1,63 @@
-"""What the role needs with which CloudFormation makes the stacks: rights.py of the templates."""
+"""What CloudFormation's role needs to make the stacks, by rights.py."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import pytest
-from infra_templates import Resource, of_type, templates_of, text_of
+from infra_templates import templates_of, text_of
 from syntheses import PRIVATE
 
 from stacks import rights
 
 
-def _resources(assembly: Path) -> list[Resource]:
-    return [
-        resource
-        for template in templates_of(assembly).values()
-        for resource in template["Resources"].values()
-    ]
-
-
-def _allowed(policies: list[dict[str, Any]], action: str) -> Iterator[dict[str, Any]]:
-    for policy in policies:
-        yield from (each for each in policy["Statement"] if action in each["Action"])
+def _read(assembly: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The resources, and the policies."""
+    stacks = templates_of(assembly).values()
+    resources = [each for stack in stacks for each in stack["Resources"].values()]
+    return resources, rights.execution_policies(resources)
 
 
 @pytest.mark.parametrize("variant", ["main", "existing", "private"])
-def test_policies_have_all_actions_of_the_types_and_fit_into_managed_policies(
-    variant: str, syntheses: Path
-) -> None:
-    resources = _resources(syntheses / variant)
+def test_managed_policies_have_all_actions_of_the_types(variant: str, syntheses: Path) -> None:
+    resources, policies = _read(syntheses / variant)
+
     known = rights.known_actions()
-
-    policies = rights.execution_policies(resources)
-
     needed = {action for each in resources for action in known[each["Type"]]}
-    if variant == "private":
-        needed -= {"iam:DeleteRolePermissionsBoundary"}  # which it is not to delete
-    assert not [action for action in needed if not list(_allowed(policies, action))]
-    assert all(rights.size_of(policy) <= rights.LIMIT for policy in policies)
+    allowed = {
+        action for policy in policies for each in policy["Statement"] for action in each["Action"]
+    }
+    kept = {"iam:DeleteRolePermissionsBoundary"} if variant == "private" else set()
+    assert needed - allowed == kept
     assert len(policies) <= 10  # as many as a role takes
+    assert all(rights.size_of(policy) <= rights.LIMIT for policy in policies)
 
 
-def test_policies_reach_roles_of_the_deployment_only_and_keep_their_boundary(
-    syntheses: Path,
-) -> None:
-    resources = _resources(syntheses / "private")
-    roles = of_type({str(n): each for n, each in enumerate(resources)}, "AWS::IAM::Role").values()
+def test_policies_reach_roles_of_the_deployment_and_keep_their_boundary(syntheses: Path) -> None:
+    resources, policies = _read(syntheses / "private")
 
-    policies = rights.execution_policies(resources)
-
-    (passed,) = _allowed(policies, "iam:PassRole")
-    (created,) = _allowed(policies, "iam:CreateRole")
-    (deleted,) = _allowed(policies, "iam:DeleteRole")
+    statements = {
+        action: each
+        for policy in policies
+        for each in policy["Statement"]
+        for action in each["Action"]
+    }
     path = "arn:*:iam::*:role/teams/ml/stationmaster-*"
-    assert (passed["Resource"], created["Resource"]) == (path, path)
-    assert deleted["Resource"] == [path, "arn:*:iam::*:policy/stationmaster-*"]
+    created, passed = statements["iam:CreateRole"], statements["iam:PassRole"]
+    assert (created["Resource"], passed["Resource"]) == (path, path)
+    assert statements["iam:DeleteRole"]["Resource"] == [path, "arn:*:iam::*:policy/stationmaster-*"]
     boundary = {"iam:PermissionsBoundary": PRIVATE["permissions_boundary"]}
     assert created["Condition"] == {"StringEquals": boundary}
-    assert not list(_allowed(policies, "iam:DeleteRolePermissionsBoundary"))
     assert "lambda.amazonaws.com" in passed["Condition"]["StringEquals"]["iam:PassedToService"]
-    for role in roles:  # those without a name are named after their stack
-        name = text_of(role["Properties"].get("RoleName", "stationmaster-stack-role"))
+    for each in resources:
+        name = text_of(each["Properties"].get("RoleName", "stationmaster-"))  # or of its stack
         assert fnmatchcase(f"arn:aws:iam::1:role/teams/ml/{name}", path)
 
 
-def test_type_without_known_actions_is_named_with_what_to_do() -> None:
+def test_type_without_known_actions_is_named() -> None:
     with pytest.raises(ValueError, match=r"has no actions of AWS::New::Thing; run "):
         rights.execution_policies([{"Type": "AWS::New::Thing"}, {"Type": "AWS::KMS::Key"}])
 
