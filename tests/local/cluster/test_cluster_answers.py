@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
-from api_probes import APPLY, CONFIG_MAPS, DEPLOYMENTS, LEASES, MERGE, PODS, SECRETS, Asked
+from api_probes import APPLY, CONFIG_MAPS, LEASES, MERGE, PODS, SECRETS, Asked
+
+from tests.support.cluster_fixtures import eventually
 
 SEEN = f"{CONFIG_MAPS}/seen"
 ACCOUNT = "system:serviceaccount:default:default"
@@ -17,6 +22,8 @@ AS_BOB = {"Impersonate-User": "bob"}
 IN_MASTERS = AS_BOB | {"Impersonate-Group": "system:masters"}
 AS_ACCOUNT = {"Impersonate-User": ACCOUNT}
 UNREAD = "unable to parse requirement: "
+WHO = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+RULES = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
 MICRO = 'as "2006-01-02T15:04:05.000000Z07:00"'
 
 
@@ -93,24 +100,32 @@ def test_last_label_and_the_namespace_may_go_from_an_apply(anywhere: Asked) -> N
     assert {"f:metadata": {"f:labels": {"f:a": {}}}} in fields
 
 
-WORKLOAD = "Age +Containers +Images +Selector"
-COLUMNS = {
-    PODS: "Name Ready Status Restarts Age +IP +Node +Nominated-Node +Readiness-Gates",
-    "/api/v1/nodes": "Name Status Roles Age Version +Internal-IP +External-IP +OS-Image "
-    "+Kernel-Version +Container-Runtime",
-    DEPLOYMENTS: f"Name Ready Up-to-date Available {WORKLOAD}",
-    "/apis/apps/v1/daemonsets": "Name Desired Current Ready Up-to-date Available Node-Selector "
-    f"{WORKLOAD}",
-    "/apis/batch/v1/jobs": f"Name Status Completions Duration {WORKLOAD}",
-}
+TABLES = json.loads(Path(__file__).with_name("tables.json").read_text())
 
 
-@pytest.mark.parametrize("path", COLUMNS)
-def test_table_has_the_heads_of_a_real_one(anywhere: Asked, path: str) -> None:
-    table = anywhere("GET", path, accept="application/json;as=Table;v=v1;g=meta.k8s.io").body
+@pytest.mark.parametrize("case", TABLES, ids=lambda case: case["path"])
+def test_table_has_the_heads_and_cells_of_a_real_one(anywhere: Asked, case: Any) -> None:
+    made = {"metadata": {"name": "shown"}, **case.get("made", {})}
+    named = f"{case['path']}/shown" if "made" in case else case["path"]
+    assert "made" not in case or anywhere("POST", case["path"], made).status == 201
 
-    columns = [
-        (each["name"].replace(" ", "-"), each["priority"]) for each in table["columnDefinitions"]
-    ]
-    assert " ".join("+" * min(wide, 1) + name for name, wide in columns) == COLUMNS[path]
-    assert {len(row["cells"]) for row in table["rows"] or []} <= {len(columns)}
+    table = anywhere("GET", named, accept="application/json;as=Table;v=v1;g=meta.k8s.io").body
+
+    columns = table["columnDefinitions"]
+    heads = ["+" * min(each["priority"], 1) + each["name"].replace(" ", "-") for each in columns]
+    assert " ".join(heads) == case["heads"]
+    for row in table["rows"] or []:
+        cells = [str(cell) for head, cell in zip(heads, row["cells"], strict=True) if head != "Age"]
+        assert re.fullmatch(case.get("cells", ".*"), " ".join(cells).lower())
+
+
+def test_who_one_is_and_what_one_may_is_answered(anywhere: Asked) -> None:
+    def status(path: str, **spec: str) -> Any:
+        return anywhere("POST", path, {"spec": spec}, headers=AS_BOB).body["status"]
+
+    eventually(lambda: status(WHO) != "Failure", "rights of everybody, which a server makes late")
+    rules = status(RULES, namespace="default")["resourceRules"]
+
+    assert status(WHO) == {"userInfo": {"username": "bob", "groups": ["system:authenticated"]}}
+    own = {f"selfsubject{each}reviews" for each in ("", "access", "rules")}
+    assert {name for rule in rules for name in rule["resources"]} == own

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from starlette.datastructures import Headers
 
-from stationmaster.local.cluster.api import errors, resources
+from stationmaster.local.cluster.api import discovery, errors, resources
 from stationmaster.local.cluster.api.objects import Objects
 from stationmaster.local.cluster.api.resources import RBAC, Object
 
@@ -25,6 +25,11 @@ _ROLES = f"roles.{RBAC}"
 _CLUSTER_ROLES = f"clusterroles.{RBAC}"
 _ROLE_BINDINGS = f"rolebindings.{RBAC}"
 _CLUSTER_ROLE_BINDINGS = f"clusterrolebindings.{RBAC}"
+
+_EVERYTHING: Final[list[Object]] = [
+    {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]},
+    {"verbs": ["*"], "nonResourceURLs": ["*"]},
+]
 
 
 @dataclass(frozen=True)
@@ -148,6 +153,14 @@ class Authorizer:
         return _MASTERS in person.groups or any(
             _covers(rule, question) for rule in self._rules_of(person, question.namespace)
         )
+
+    def rights(self, person: Person, namespace: str) -> Object:
+        """Answer `kubectl auth can-i --list`."""
+        rules = [*self._rules_of(person, namespace), *discovery.EVERYBODYS_RULES]
+        rules += _EVERYTHING if _MASTERS in person.groups else []
+        kinds = {"resourceRules": "resources", "nonResourceRules": "nonResourceURLs"}
+        found = {kind: [rule for rule in rules if rule.get(key)] for kind, key in kinds.items()}
+        return {**found, "incomplete": False}
 
     def _rules_of(self, person: Person, namespace: str) -> Iterator[Object]:
         """Yield the rules of somebody's bindings; one to a role that is not there has none."""

@@ -22,6 +22,23 @@ VERSION: Object = {
     "platform": "local",
 }
 
+# What is asked and not stored, by group.
+_REVIEWS = {
+    "authentication.k8s.io": "SelfSubjectReview",
+    "authorization.k8s.io": "SelfSubjectAccessReview SelfSubjectRulesReview SubjectAccessReview",
+}
+REVIEWS = {f"{kind.lower()}s": group for group, of in _REVIEWS.items() for kind in of.split()}
+# What everybody may do. Source: kubernetes, bootstrappolicy/policy.go: system:basic-user and
+# system:discovery.
+EVERYBODYS_RULES: list[Object] = [
+    *(
+        {"verbs": ["create"], "apiGroups": [group], "resources": [plural]}
+        for plural, group in REVIEWS.items()
+        if plural.startswith("self")
+    ),
+    {"verbs": ["get"], "nonResourceURLs": ["/api", "/api/*", "/apis", "/apis/*", "/openapi/*"]},
+]
+
 
 def core_versions(host: str) -> Object:
     """Answer `GET /api`."""
@@ -43,7 +60,7 @@ def group_list(catalog: Catalog) -> Object:
 
 def all_groups(catalog: Catalog) -> dict[str, list[str]]:
     """Named groups with their versions, the ones of virtual resources included."""
-    return {**catalog.groups(), "authorization.k8s.io": ["v1"]}
+    return {**catalog.groups(), **{group: ["v1"] for group in _REVIEWS}}
 
 
 def _group(name: str, versions: list[str]) -> Object:
@@ -59,17 +76,9 @@ def resource_list(catalog: Catalog, group_name: str, version: str) -> Object | N
     for resource in catalog:
         if (resource.group, resource.version) == (group_name, version):
             rows.extend(_rows(resource))
-    if group_name == "authorization.k8s.io":
-        rows.extend(
-            {
-                "name": f"{kind.lower()}s",
-                "singularName": "",
-                "namespaced": False,
-                "kind": kind,
-                "verbs": ["create"],
-            }
-            for kind in ("SelfSubjectAccessReview", "SubjectAccessReview")
-        )
+    for kind in _REVIEWS.get(group_name, "").split():
+        row = {"singularName": "", "namespaced": False, "kind": kind, "verbs": ["create"]}
+        rows.append({"name": f"{kind.lower()}s", **row})
     api_version = f"{group_name}/{version}" if group_name else version
     return {
         "kind": "APIResourceList",

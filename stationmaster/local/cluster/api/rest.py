@@ -34,7 +34,6 @@ from stationmaster.local.cluster.api.writing import Writer
 from stationmaster.local.loopback import LoopbackGuard, programs_only
 
 _OPEN_PATHS = {"healthz", "readyz", "livez", "version"}
-_REVIEWS = {"selfsubjectaccessreviews", "subjectaccessreviews"}
 _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 
@@ -92,7 +91,7 @@ class Api:
                 return _found(discovery.openapi_document(catalog, "", "v1"))
             case ["openapi", "v3", "apis", group, version]:
                 return _found(discovery.openapi_document(catalog, group, version))
-            case ["apis", "authorization.k8s.io", "v1", review] if review in _REVIEWS:
+            case ["apis", _, "v1", review] if review in discovery.REVIEWS:
                 return await self._review(request, review, person)
             case ["api", "v1", *rest]:
                 target = requests.target_of(catalog, "", "v1", rest)
@@ -119,7 +118,12 @@ class Api:
             group = "authorization.k8s.io"
             self._authorizer.require(person, Question("create", group=group, resource=plural))
             person = Person(spec.get("user", ""), tuple(spec.get("groups") or ()))
-        review["status"] = {"allowed": self._authorizer.allows(person, Question.of(spec))}
+        if plural == "selfsubjectreviews":
+            review["status"] = {"userInfo": {"username": person.user, "groups": [*person.groups]}}
+        elif plural == "selfsubjectrulesreviews":
+            review["status"] = self._authorizer.rights(person, spec["namespace"])
+        else:
+            review["status"] = {"allowed": self._authorizer.allows(person, Question.of(spec))}
         return JSONResponse(review, status_code=201)
 
     async def _authorized(self, request: Request, target: Target, person: Person) -> Response:

@@ -1,13 +1,15 @@
 """Tables: the columns that `kubectl get` shows for each type.
 
-Called by the REST layer when a client asks for `as=Table`. Pure; a type without an entry shows NAME
-and AGE, a custom type the printer columns of its CRD.
+Called by the REST layer when a client asks for `as=Table`. The columns of types are in
+`columns.json`; a type without an entry shows NAME and AGE, a custom type its CRD's printer columns.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 
 from stationmaster.local.cluster.api.resources import Object, Resource
 from stationmaster.local.cluster.api.selectors import value_at
@@ -75,11 +77,13 @@ def age(since: str | None, until: str | None = None) -> str:
 
 
 def _at(path: str, default: str = _NONE) -> Cell:
-    """Return the cell with what is under a path."""
+    """Return the cell with what is under a path, or under two with a / between them."""
 
     def cell(obj: Object) -> str:
-        found = value_at(obj, path)
-        return default if found in (None, "") else str(found)
+        found = [value_at(obj, each) for each in path.split("/")]
+        if None in found or "" in found:
+            return default
+        return "/".join(str(each).lower() if each in (True, False) else str(each) for each in found)
 
     return cell
 
@@ -90,7 +94,7 @@ def _since(path: str) -> Cell:
 
 def _columns(resource: Resource) -> dict[str, Cell]:
     """Return the cells by their column's head; one with + is for `-o wide`."""
-    shown = _TABLES.get(resource.key)
+    shown = _COLUMNS.get(resource.key)
     if shown is None and resource.printer_columns:
         return {"Name": _at("metadata.name")} | {
             ("+" if each.get("priority") else "") + str(each["name"]): _since(each["jsonPath"])
@@ -98,16 +102,22 @@ def _columns(resource: Resource) -> dict[str, Cell]:
             else _at(each["jsonPath"], "")
             for each in resource.printer_columns
         }
-    columns = (shown or "Age").split(", ")
-    if resource.key != "events":
-        columns.insert(0, "Name=metadata.name")
-    return dict(_column(each) for each in columns)
+    first = [] if resource.key == "events" else ["Name=metadata.name"]
+    return dict(_column(each) for each in [*first, *(shown or ["Age"])])
 
 
 def _column(text: str) -> tuple[str, Cell]:
-    """Read `HEAD=PATH|DEFAULT`, or `HEAD=CELL` where the name of a cell differs from its head."""
+    """Read `HEAD=PATH|DEFAULT`, or `HEAD=CELL` where the name of a cell differs from its head.
+
+    Of a list, `HEAD=PATH@FORMAT` writes each, and `HEAD=#PATH` their number.
+    """
     head, _, source = text.partition("=")
     path, bar, default = source.partition("|")
+    path, each, form = path.partition("@")
+    if each:
+        return head, _each(path, form, default or _NONE)
+    if path.startswith("#"):
+        return head, lambda obj: str(len(value_at(obj, path[1:]) or ()))
     return head, _CELLS.get(path or head) or _at(path, default if bar else _NONE)
 
 
@@ -177,13 +187,13 @@ def _job_duration(obj: Object) -> str:
     return age(start, value_at(obj, "status.completionTime")) if start else ""
 
 
-def _each(path: str, form: str) -> Cell:
+def _each(path: str, form: str, default: str) -> Cell:
     """Return the cell of a list, or of labels as a selector has them."""
 
     def cell(obj: Object) -> str:
         found = value_at(obj, path) or []
         pairs = sorted(found.items()) if isinstance(found, dict) else found
-        return ",".join(form.format(each) for each in pairs) or _NONE
+        return ",".join(form.format(each) for each in pairs) or default
 
     return cell
 
@@ -191,6 +201,12 @@ def _each(path: str, form: str) -> Cell:
 def _event_object(obj: Object) -> str:
     involved = obj.get("involvedObject") or {}
     return f"{involved.get('kind', '').lower()}/{involved.get('name', '')}"
+
+
+def _subjects(kind: str, form: str) -> Cell:
+    return lambda obj: ", ".join(
+        form.format(**each) for each in obj.get("subjects") or [] if each["kind"] == kind
+    )
 
 
 _MODES = {"ReadWriteMany": "RWX", "ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX"}
@@ -221,39 +237,13 @@ _CELLS: dict[str, Cell] = {
     "Last Seen": lambda obj: age(obj.get("lastTimestamp") or obj.get("eventTime")),
     "+First Seen": lambda obj: age(obj.get("firstTimestamp") or obj.get("eventTime")),
     "Object": _event_object,
+    "Data": lambda obj: str(len({**(obj.get("data") or {}), **(obj.get("binaryData") or {})})),
     "Message": lambda obj: obj.get("message", "").strip(),
     "storage": _storage_status,
     "Access Modes": _modes,
-    "+Containers": _each("spec.template.spec.containers", "{0[name]}"),
-    "+Images": _each("spec.template.spec.containers", "{0[image]}"),
-    "+Selector": _each("spec.selector.matchLabels", "{0[0]}={0[1]}"),
-    "Node Selector": _each("spec.template.spec.nodeSelector", "{0[0]}={0[1]}"),
+    "User": _subjects("User", "{name}"),
+    "Group": _subjects("Group", "{name}"),
+    "+ServiceAccounts": _subjects("ServiceAccount", "{namespace}/{name}"),
 }
-_WIDE = "Age, +Containers, +Images, +Selector"
-_INFO = "status.nodeInfo"
-# Source: kubernetes, pkg/printers/internalversion/printers.go. Other types have a name and an age.
-_TABLES = {
-    "pods": "Ready, Status=pod, Restarts, Age, +IP=status.podIP, +Node=spec.nodeName, "
-    "+Nominated Node=status.nominatedNodeName, +Readiness Gates=none",
-    "nodes": f"Status=node, Roles=none, Age, Version={_INFO}.kubeletVersion, "
-    "+Internal-IP=status.addresses[0].address, +External-IP=none, "
-    f"+OS-Image={_INFO}.osImage|<unknown>, +Kernel-Version={_INFO}.kernelVersion|<unknown>, "
-    f"+Container-Runtime={_INFO}.containerRuntimeVersion|<unknown>",
-    "deployments.apps": "Ready=deployment, Up-to-date=status.updatedReplicas|0, "
-    f"Available=status.availableReplicas|0, {_WIDE}",
-    "replicasets.apps": "Desired=spec.replicas|0, Current=status.replicas|0, "
-    f"Ready=status.readyReplicas|0, {_WIDE}",
-    "daemonsets.apps": "Desired=status.desiredNumberScheduled|0, "
-    "Current=status.currentNumberScheduled|0, Ready=status.numberReady|0, "
-    "Up-to-date=status.updatedNumberScheduled|0, Available=status.numberAvailable|0, "
-    f"Node Selector, {_WIDE}",
-    "jobs.batch": f"Status=job, Completions, Duration, {_WIDE}",
-    "events": "Last Seen, Type=type, Reason=reason, Object, +Subobject=involvedObject.fieldPath|, "
-    "+Source=source.component|, Message, +First Seen, +Count=count|1, +Name=metadata.name",
-    "namespaces": "Status=status.phase, Age",
-    "persistentvolumeclaims": "Status=storage, Volume=spec.volumeName|, "
-    "Capacity=status.capacity.storage|, Access Modes, StorageClass=spec.storageClassName|, "
-    "VolumeAttributesClass=spec.volumeAttributesClassName|<unset>, Age, "
-    "+VolumeMode=spec.volumeMode",
-    "leases.coordination.k8s.io": "Holder=spec.holderIdentity|, Age",
-}
+# By type. Source: kubernetes, pkg/printers/internalversion/printers.go.
+_COLUMNS = json.loads(Path(__file__).with_name("columns.json").read_text())
