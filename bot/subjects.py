@@ -126,7 +126,7 @@ class RunSubject:
 
     def is_noteworthy(self, event: ThreadEvent) -> bool:
         """Say whether this event is posted in its thread at all."""
-        return is_noteworthy(event)
+        return is_noteworthy(event, self.view.run)
 
     def message(
         self, events: Sequence[ThreadEvent], *, past: Sequence[ThreadEvent] = ()

@@ -64,8 +64,8 @@ def look_at_approval(services: Services, subject: Run | Cluster) -> bool:
     """Remind the approvers of what waits for them, or end its wait; say whether it was due."""
     if isinstance(subject, Cluster) and subject.change is not None and not subject.change.is_made:
         begin_approved(services, subject)  # who approved it may have been killed before
-    asked = subject.approval
-    due = asked.due(services.now()) if asked is not None and subject.awaits_approval else None
+    asked = subject.open_approval
+    due = asked.due(services.now()) if asked is not None else None
     if asked is None or due is None:
         return False
     record_decision(services, subject, due, asked)

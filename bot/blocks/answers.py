@@ -347,9 +347,14 @@ def stop_accepted(run: Run) -> Content:
 
 
 def budget_changed(run: Run) -> Content:
-    """Answer another budget."""
-    budget = md.money(run.request.budget_usd or 0)
+    """Answer another budget, or that a larger one waits for an approval."""
+    budget, asked = md.money(run.request.budget_usd or 0), run.open_approval
     text = f"{md.code(run.run_id, 120)} is stopped once it has cost {budget}"
+    if asked is not None and asked.is_of_budget:
+        text = (
+            f"the budget of {md.money(asked.wish.usd)} for {md.code(run.run_id, 120)} waits for an "
+            "approval, see its card; until then nothing changes"
+        )
     return Content(text=text, blocks=[section(f"{md.DONE} {text}.")])
 
 

@@ -52,7 +52,7 @@ def run_card(view: RunView, *, now: datetime, moved_from: tuple[str, str] | None
     run = view.run
     has_ended = run.phase.is_terminal
     blocks: list[Block] = [header(_lead(view, now=now))]
-    blocks += approval_blocks(run)
+    blocks += approval_blocks(run, spent_usd=view.cost_usd(now))
     if has_ended:
         blocks += _outcome(view, now=now)
     blocks += _notices(view)

@@ -127,10 +127,11 @@ def _to_decide(subject: Run | Cluster) -> list[Block]:
     asked, channel_id = subject.approval, channel_of(subject)
     assert asked is not None  # it waits for an approval
     wish = asked.wish
+    what = "a budget of" if asked.is_of_budget else "about"
     title = subject.request.title if isinstance(subject, Run) else f"cluster {subject.label}"
     text = (
         f"\u270b *{md.escape(title, 100)}* {md.code(subject.id, 120)}\n"
-        f"{wish.nodes} {md.TIMES} {md.escape(wish.instance_type, 60)} {md.DOT} about "
+        f"{wish.nodes} {md.TIMES} {md.escape(wish.instance_type, 60)} {md.DOT} {what} "
         f"{md.money_escaped(wish.usd)} {md.DOT} {md.money(wish.usd_per_hour)} an hour {md.DOT} "
         f"{md.user(asker_of(subject))} in {md.channel(channel_id)}\n"
         f"{md.escape('; '.join(asked.reasons), 600)}"

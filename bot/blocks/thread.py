@@ -50,13 +50,13 @@ _NEVER: Final = (
 )
 
 
-def is_noteworthy(event: ThreadEvent) -> bool:
+def is_noteworthy(event: ThreadEvent, run: Run) -> bool:
     """Say whether this event is posted in the thread at all."""
     match event:
         case ev.RunRequested():
             return event.approval is not None
         case ev.ApprovalDecided(decision="refused"):
-            return bool(event.user_id)  # otherwise the end of the run says it
+            return bool(event.user_id) or run.is_open  # otherwise the end of the run says it
         case ev.BackupFailed():
             return not event.again  # said once, until one succeeds
         case ev.AttemptStarted():
@@ -86,7 +86,7 @@ def thread_message(
     """
     run = view.run
     in_time = _while_the_cluster_stands(events, view)
-    told = [each for each in in_time if is_noteworthy(each)]
+    told = [each for each in in_time if is_noteworthy(each, run)]
     # That the cluster is gone only sorts the lines; the receipt lists all that was deleted.
     told = [each for each in told if not isinstance(each, cl.ResourceDeleted)]
     posted = without_repeats(_newest_only(told))
@@ -118,7 +118,7 @@ def _repeats(past: Sequence[ThreadEvent], run: Run) -> list[str]:
         event
         for event in past
         if isinstance(event, ev.ProcessFailed | ev.WorkersRestarting) or is_failure(event)
-        if is_noteworthy(event) and not _is_made_by_the_teardown(event, run)
+        if is_noteworthy(event, run) and not _is_made_by_the_teardown(event, run)
         if not any(since <= event.at <= until for since, until in changes)
     ]
     failures.sort(key=lambda event: not isinstance(event, ev.ProcessFailed))

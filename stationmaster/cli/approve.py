@@ -15,7 +15,7 @@ from stationmaster.services import Services
 
 
 def approve(arguments: argparse.Namespace) -> int:
-    """Approve a run, a kept cluster or its change; 0 when it is approved.
+    """Approve a run, its larger budget, a kept cluster or its change; 0 when it is approved.
 
     Raises:
         UserError: there is no such thing, or it waits for nothing.
@@ -35,6 +35,7 @@ def approve(arguments: argparse.Namespace) -> int:
         words=words,
     )
     asked = approving.approve(services, name, who).approval
+    what = "the larger budget of " if asked is not None and asked.is_of_budget else ""
     starts = "it begins" if asked is None or asked.is_given else "others have to agree as well"
-    print(f"{name} is approved by {identity}; {starts}")
+    print(f"{what}{name} is approved by {identity}; {starts}")
     return 0

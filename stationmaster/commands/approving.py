@@ -1,4 +1,4 @@
-"""What approvers decide of a run, a kept cluster or its change that waits for them.
+"""What approvers decide of a run, its larger budget, a kept cluster or its change.
 
 A button says what it would approve by its fingerprint. That is planned again then: where the
 machines, the price or the command are others by now, it asks again.
@@ -9,7 +9,9 @@ from __future__ import annotations
 from stationmaster.commands.account import finders
 from stationmaster.commands.changing import (
     ask_of_cluster,
+    refuse_budget,
     refuse_change,
+    spending_of_budget,
     spending_of_change,
     wish_of_change,
 )
@@ -22,6 +24,7 @@ from stationmaster.domain import rules
 from stationmaster.domain.approvals import Approval
 from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.commands.grammar import parse_command
+from stationmaster.domain.commands.guards import Spending
 from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.commands.table import COMMAND
 from stationmaster.domain.errors import NotPermitted, NotPossibleNow
@@ -57,16 +60,18 @@ def approve(services: Services, name: str, who: Actor, *, shown: str = "") -> Ru
             )
         if who.user_id in asked.given_by:
             return subject
-        refuse_drained(services)
-        _plan_again(services, subject, asked, channel_id=who.channel_id)
+        is_new = isinstance(subject, Run) or subject.change is None
+        if isinstance(subject, Run) and asked.is_of_budget:
+            refuse_budget(services, subject, asked.wish.usd)
+            is_new = False
+        else:
+            refuse_drained(services)
+            _plan_again(services, subject, asked, channel_id=who.channel_id)
         if who.via != BY_IAM and shown != asked.wish.fingerprint:
             raise NotPossibleNow(_another(subject, asked, "the button was of an older plan"))
-        is_new = isinstance(subject, Run) or subject.change is None
         return write_guarded(
             services,
-            spending_of_run(subject)
-            if isinstance(subject, Run)
-            else spending_of_change(services, subject, subject.change),
+            _spending(services, subject, asked),
             subject.id,
             lambda also: record_decision(services, subject, "given", asked, who.user_id, also=also),
             but=subject.id if is_new else "",  # what is new is counted already
@@ -74,7 +79,7 @@ def approve(services: Services, name: str, who: Actor, *, shown: str = "") -> Ru
 
 
 def reject(services: Services, name: str, who: Actor) -> Run | Cluster:
-    """Decide that a run does not start, or that a cluster is not made or changed; as `approve`."""
+    """Decide that it does not start, or is not made or changed; as `approve`."""
     subject = _find(services, name, who)
     with acting(services, who, rules.REJECT, about=subject.id):
         asked = _awaited(services, subject, who)
@@ -102,20 +107,31 @@ def _awaited(services: Services, subject: Run | Cluster, who: Actor) -> Approval
         NotPossibleNow: it waits for nothing.
         NotPermitted: the person has asked for it.
     """
-    asked = subject.approval
-    if asked is None or not subject.awaits_approval or services.now() >= asked.expires_at:
-        by = f" by {asked.refused_by}" if asked is not None and asked.refused_by else ""
+    asked, last = subject.open_approval, subject.approval
+    if asked is None or services.now() >= asked.expires_at:
+        by = f" by {last.refused_by}" if last is not None and last.refused_by else ""
         standing = f"rejected{by}" if by else subject.phase.value.replace("_", " ")
         raise NotPossibleNow(f"{named(subject)} waits for no approval any more: it is {standing}")
     if who.user_id == asker_of(subject):
-        stop = "stop" if isinstance(subject, Run) else "cluster delete"
-        is_new = isinstance(subject, Run) or subject.change is None
-        withdraw = f"/train {stop} {subject.id}" if is_new else "a newer extend or resize"
+        kind, withdraw = "cluster", f"/train cluster delete {subject.id}"
+        if asked.is_of_budget:
+            kind, withdraw = "budget", "another budget"
+        elif isinstance(subject, Run):
+            kind, withdraw = "run", f"/train stop {subject.id}"
+        elif subject.change is not None:
+            withdraw = "a newer extend or resize"
         raise NotPermitted(
-            f"somebody else decides about a {'run' if isinstance(subject, Run) else 'cluster'} "
-            f"that you have asked for; {withdraw} withdraws it"
+            f"somebody else decides about a {kind} that you have asked for; {withdraw} withdraws it"
         )
     return asked
+
+
+def _spending(services: Services, subject: Run | Cluster, asked: Approval) -> Spending:
+    if isinstance(subject, Cluster):
+        return spending_of_change(services, subject, subject.change)
+    if asked.is_of_budget:
+        return spending_of_budget(subject, asked.wish.usd)
+    return spending_of_run(subject)
 
 
 def _plan_again(

@@ -13,7 +13,7 @@ from stationmaster.commands.account import find_reservation
 from stationmaster.commands.finding import refuse_ended, refuse_unready
 from stationmaster.commands.guarding import gpus_of, spending_of, spending_of_run, write_guarded
 from stationmaster.commands.looking import find_run, view_run
-from stationmaster.commands.permitting import Actor, approval_of, has_role
+from stationmaster.commands.permitting import Actor, approval_of
 from stationmaster.commands.runs import acting_on_run
 from stationmaster.domain import rules
 from stationmaster.domain.approvals import Approval, Wish
@@ -22,11 +22,11 @@ from stationmaster.domain.cluster.events import ApprovalAsked, Change, LeaseLimi
 from stationmaster.domain.cluster.keeping import is_unapproved
 from stationmaster.domain.commands.guards import Spending
 from stationmaster.domain.durations import LONGEST_S, typed_duration
-from stationmaster.domain.errors import NotPermitted, NotPossibleNow
+from stationmaster.domain.errors import NotPossibleNow
 from stationmaster.domain.keys.capacity import refuse_too_few
 from stationmaster.domain.reactions.rescaling import why_fixed
+from stationmaster.domain.run import events as run_events
 from stationmaster.domain.run.aggregate import Run
-from stationmaster.domain.run.events import BudgetChanged
 from stationmaster.domain.run.view import RunView
 from stationmaster.domain.sizes import counted
 from stationmaster.services import Services
@@ -226,48 +226,70 @@ def _enlarge(services: Services, run: Run, cluster: Cluster, who: Actor, nodes: 
 
 
 def change_budget(services: Services, label: str, who: Actor, *, usd: float) -> Run:
-    """Give a run another budget, for all that it costs.
+    """Give a run another budget, for all that it costs; a larger one may wait for an approval.
 
     Raises:
         RunNotFound, NotPossibleNow: there is no such run, it ends, has cost as much already, or
             the month of the channel has no room for it.
-        NotPermitted: the run is another's, or somebody else has to agree.
+        NotPermitted: the run is another's.
     """
     run = find_run(services, label, channel_id=who.channel_id)
     with acting_on_run(services, who, rules.CHANGE_BUDGET, run):
-        if run.is_ending:
-            raise NotPossibleNow(f"run {run.run_id} ends or has ended, and gets no other budget")
-        spent = view_run(services, run).cost_usd(services.now())
-        if usd <= spent:
-            raise NotPossibleNow(
-                f"run {run.run_id} has cost ${spent:,.2f} already, so usd={usd:g} would end it now",
-                suggestion=f"/train stop {run.run_id}",
-            )
-        if usd > reserved_usd(run):
-            _refuse_alone(services, run, who, usd)
+        refuse_budget(services, run, usd)
         stamp = services.run_stamp(run.run_id, "budget.changed", run.version)
-        changed = BudgetChanged(**stamp, usd=usd, user_id=who.user_id)
-        asked = spending_of_run(run)
-        more = max(0.0, usd - reserved_usd(run)) if asked.usd else 0.0
+        event: run_events.RunEvent
+        event = run_events.BudgetChanged(**stamp, usd=usd, user_id=who.user_id)
+        asked = _approval_of_budget(services, run, who, usd)
+        if asked is not None:
+            waits = run.open_approval
+            if waits is not None and waits.wish.fingerprint == asked.wish.fingerprint:
+                return run  # asked for already, perhaps by this delivery
+            event = run_events.ApprovalAsked(**stamp, approval=asked)
         return write_guarded(
             services,
-            replace(asked, is_run=False, usd_per_hour=0.0, gpus=0, usd=more),
+            spending_of_budget(run, usd),
             run.run_id,
-            lambda also: services.runs.record(run.run_id, [changed], also=also),
+            lambda also: services.runs.record(run.run_id, [event], also=also),
         )
 
 
-def _refuse_alone(services: Services, run: Run, who: Actor, usd: float) -> None:
-    """Refuse what is above the channel's limit, unless an approver gives it to somebody else."""
-    its = services.rules.of(who.channel_id)
-    if its is None or not 0 < its.approval.usd < usd:
-        return
-    how = f"an approver other than {run.request.user_id} types this command"
-    if its.approval.approvals > 1 or 0 < its.approval.iam_above_usd < usd:
-        how = f"/train stop it, and /train resume {run.run_id} budget={usd:g} asks for it"
-    elif who.user_id != run.request.user_id and has_role(
-        services, who.user_id, who.channel_id, rules.Role.APPROVER
-    ):
-        return
-    limit = f"${its.approval.usd:,.2f} may be spent without an approval, and usd={usd:g} is more"
-    raise NotPermitted(f"{limit}; {how}")
+def refuse_budget(services: Services, run: Run, usd: float) -> None:
+    """Refuse a budget that a run cannot have now.
+
+    Raises:
+        NotPossibleNow: it ends or has ended, or has cost as much already.
+    """
+    if run.is_ending:
+        raise NotPossibleNow(f"run {run.run_id} ends or has ended, and gets no other budget")
+    spent = view_run(services, run).cost_usd(services.now())
+    if usd <= spent:
+        raise NotPossibleNow(
+            f"run {run.run_id} has cost ${spent:,.2f} already, so usd={usd:g} would end it now",
+            suggestion=f"/train stop {run.run_id}",
+        )
+
+
+def spending_of_budget(run: Run, usd: float) -> Spending:
+    """Return what a run may cost in addition with a budget of `usd`."""
+    asked = spending_of_run(run)
+    more = max(0.0, usd - reserved_usd(run)) if asked.usd else 0.0
+    return replace(asked, is_run=False, usd_per_hour=0.0, gpus=0, usd=more)
+
+
+def _approval_of_budget(services: Services, run: Run, who: Actor, usd: float) -> Approval | None:
+    """Return the approval that a budget waits for; None where it needs none."""
+    so_far = reserved_usd(run)
+    if usd <= so_far:
+        return None
+    wish = Wish(
+        command=f"/train budget {run.run_id} usd={usd:.2f}",
+        nodes=run.placement.nodes,
+        instance_type=run.placement.instance_type,
+        gpus=gpus_of(run.placement.instance_type, run.placement.nodes),
+        keep_s=0,
+        usd_per_hour=run.price_per_hour_usd,
+        usd=usd,
+        budget_from_usd=so_far,
+    )
+    asked = approval_of(services, wish, channel_id=who.channel_id)
+    return asked.model_copy(update={"asked_by": who.user_id}) if asked is not None else None

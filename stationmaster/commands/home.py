@@ -145,10 +145,9 @@ def channel_of(services: Services, owner: str) -> str:
 
 
 def _waits_for(services: Services, subject: Run | Cluster, user_id: str) -> bool:
-    asked = subject.approval
+    asked = subject.open_approval
     return (
         asked is not None
-        and subject.awaits_approval
         and not asked.by_iam
         and services.now() < asked.expires_at
         and user_id not in (asker_of(subject), *asked.given_by)

@@ -1,4 +1,4 @@
-"""Above what a run, or a change of a kept cluster, waits for somebody else, and how it goes on.
+"""Above what a run, a larger budget of it, or a change of a kept cluster waits for somebody else.
 
 What is approved is a fingerprint: of the command, the machines and the price. Where one of them is
 another by the time of the approval, the run asks again.
@@ -48,6 +48,8 @@ class Limits(Frozen, extra="forbid"):
         above = []
         if 0 < self.usd < wish.usd:
             above.append(f"about ${wish.usd:,.2f} in all, and ${self.usd:,.2f} may be spent")
+        if wish.budget_from_usd is not None:
+            return above  # the machines were settled when the run started
         if 0 < self.usd_per_hour < wish.usd_per_hour:
             above.append(
                 f"${wish.usd_per_hour:,.2f} an hour, and ${self.usd_per_hour:,.2f} may be spent"
@@ -73,6 +75,8 @@ class Wish(Frozen):
     keep_s: float
     usd_per_hour: float
     usd: float
+    budget_from_usd: float | None = None
+    """What is kept for a run so far, where a larger budget of it is asked for; otherwise None."""
 
     @property
     def fingerprint(self) -> str:
@@ -80,7 +84,7 @@ class Wish(Frozen):
         bought = self.model_copy(
             update={"usd": round(self.usd, 2), "usd_per_hour": round(self.usd_per_hour, 2)}
         )
-        return hashlib.sha256(bought.model_dump_json().encode()).hexdigest()[:16]
+        return hashlib.sha256(bought.model_dump_json(exclude_none=True).encode()).hexdigest()[:16]
 
 
 class Decided(Event):
@@ -110,6 +114,13 @@ class Approval(Frozen):
     """Who decided against it; "" where nobody decided in time."""
     is_reminded: bool = False
     """Whether approvers were reminded."""
+    asked_by: str = ""
+    """Who asks for a larger budget; "" where the run or the cluster says who asks."""
+
+    @property
+    def is_of_budget(self) -> bool:
+        """Whether a larger budget of a run is asked for."""
+        return self.wish.budget_from_usd is not None
 
     @property
     def is_given(self) -> bool:
@@ -133,9 +144,14 @@ class Approval(Frozen):
                 given_by = tuple(dict.fromkeys((*self.given_by, event.user_id)))
                 return self.model_copy(update={"given_by": given_by})
             case "refused":
-                return self.model_copy(update={"refused_by": event.user_id})
+                return self.model_copy(update={"refused_by": event.user_id, "given_by": ()})
             case "reminded":
                 return self.model_copy(update={"is_reminded": True})
+
+    def unless_replaced(self, budget_usd: float) -> Approval | None:
+        """Return it where a new budget of the run leaves it: of the start, or what has given it."""
+        has_given = self.is_given and self.wish.usd == budget_usd
+        return self if has_given or not self.is_of_budget else None
 
     def due(self, now: datetime) -> Literal["refused", "reminded"] | None:
         """Return what the time brings: a reminder, then the end."""

@@ -117,8 +117,9 @@ def _help_run(services: Services, run: Run) -> bool:
         without = decide(run, CardMissing(services.now()), POLICY)
         change_phases(services, run, without)
         return bool(without)
+    is_due = look_at_approval(services, run)
     if run.awaits_approval:
-        return look_at_approval(services, run)
+        return is_due
     look_at_budget(services, run)
     status = services.workflows.train_status(run.run_id, run.passes)
     reactions = decide(run, WorkflowFound(services.now(), status), POLICY)
@@ -130,7 +131,7 @@ def _help_run(services: Services, run: Run) -> bool:
             state_machine_arn = services.settings.train_state_machine_arn
             name = train_name(run.run_id, run.passes)
             _record_crash(services, state_machine_arn, name, reaction)
-    return bool(reactions)
+    return bool(reactions) or is_due
 
 
 def _has_card(services: Services, run: Run) -> bool:

@@ -18,6 +18,7 @@ from bot_world import (
     ClusterStory,
     Killed,
     Person,
+    Story,
     TableStream,
     seen,
     started_clusters,
@@ -354,6 +355,26 @@ def test_change_of_a_cluster_waits_for_two_and_for_its_price(
     assert f"approved by <@{OTHER_LEAD}>, 1 more needed" in desk.approve(OTHER_LEAD)
     assert desk.services.cluster_states.load(ClusterId(lab)).awaits_approval
     assert "is approved" in desk.approve(LEAD)
+
+
+@pytest.mark.parametrize("limits", [{"usd": 1}])
+def test_larger_budget_is_asked_for_on_the_card_of_the_run_that_trains(
+    desk: Desk, story: Story
+) -> None:
+    story.reach_running()
+
+    assert "waits for an approval" in seen(desk.person.type(f"budget {story.run_id} usd=3"))
+    desk.tells()
+
+    card = desk.slack.card.seen
+    for shown in ("none \u2192 $3.00", "so far", "$1.10 an hour", "Approve", "Reject"):
+        assert shown in card
+    assert f"this budget of $3.00 needs an approval, see its card <@{USER}>" in desk.thread
+    assert "is approved and holds from then on" in desk.approve(LEAD)
+    assert f"approved by <@{LEAD}> (budget of $3.00)" in desk.slack.card.seen
+    assert '"approve"' not in desk.slack.card.seen
+    assert "its budget is $3.00 from now on" in desk.thread
+    assert desk.run.phase is RunPhase.RUNNING
 
 
 def test_approval_looks_at_the_limits_of_the_month_again(desk: Desk, rules: Path) -> None:

@@ -420,6 +420,7 @@ ASKED = Approval(reasons=("r",), wish=WISH, approvers=("U0LEAD",), needed=1, ask
         (event(ev.ApprovalDecided, decision="given", user_id="U0LEAD"), running(), True),
         (event(ev.ApprovalDecided, decision="given"), running(approval=ASKED), False),
         (event(ev.ApprovalDecided, decision="refused", user_id="U0LEAD"), running(), True),
+        (event(ev.ApprovalDecided, decision="refused"), running(), True),
         (event(ev.ResultsUnsaved, reason="r"), running(), True),
         (event(ev.StopRequested, user_id="U0X"), running(), False),
         (event(ev.SavingRequested, user_id="U0X"), running(), False),

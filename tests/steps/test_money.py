@@ -10,16 +10,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stationmaster.commands.changing import scale_run
+from stationmaster.commands.approving import BY_IAM, approve, reject
+from stationmaster.commands.changing import change_budget, scale_run
 from stationmaster.commands.guarding import spending_of_run, write_guarded
 from stationmaster.commands.permitting import Actor
+from stationmaster.deciding import look_at_approval, record_decision
+from stationmaster.domain.approvals import REMINDED_AFTER
 from stationmaster.domain.catalogue.instances import CATALOGUE
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.cluster.shares import shares
-from stationmaster.domain.errors import NotPossibleNow
+from stationmaster.domain.errors import NotPermitted, NotPossibleNow
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.planning.cost import node_group_price
 from stationmaster.domain.reactions.budgets import percent_reached
+from stationmaster.domain.rules import Rules
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.goodput import Cause, goodput
 from stationmaster.domain.run.view import RunView
@@ -164,6 +168,90 @@ def test_scale_keeps_the_money_of_the_added_nodes_where_the_month_has_it(room, b
     if nodes == 6:
         world.tell_cluster(OWN, cl.PassFailed, nodes=4, reason="r")
     assert kept() == pytest.approx(0.5)
+
+
+LEADS = [Actor(user_id=f"U0{name}", channel_id=CHANNEL) for name in ("LEAD", "OTHER")]
+ASKER = Actor(user_id="U0ASKER", channel_id=CHANNEL)
+IAM = Actor(user_id="arn:aws:iam::123456789012:user/a", channel_id=CHANNEL, via=BY_IAM)
+
+
+class BudgetDesk(MoneyWorld):
+    """A run with a budget of $200, for which somebody else wants $300."""
+
+    def __init__(self, **limits: float) -> None:
+        super().__init__()
+        approvers = [each.user_id for each in (*LEADS, ASKER)]
+        its = {"together": {"usd_a_month": 1_000}, "approvers": approvers}
+        its["approval"] = {"usd": 250, "instance_types": ["m5.2xlarge"]} | limits
+        self.services.rules = Rules.model_validate({"channels": {CHANNEL: its}})
+        self.train(OWN, usd_per_hour=200.0, budget_usd=200.0)
+        self.run = change_budget(self.services, OWN, ASKER, usd=300.0)
+        self.shown = self.run.open_approval.wish.fingerprint
+
+    def approve(self, who: Actor) -> None:
+        self.run = approve(self.services, OWN, who, shown=self.shown)
+
+    @property
+    def budgets(self) -> tuple[float, list[float]]:
+        """Its budget, and those that it was given."""
+        events = self.services.runs.events(RunId(OWN))
+        given = [each.usd for each in events if isinstance(each, ev.BudgetChanged)]
+        return self.services.runs.load(RunId(OWN)).request.budget_usd, given
+
+
+@pytest.mark.parametrize("approvals", [1, 2])
+def test_larger_budget_is_given_once_by_as_many_others_as_have_to_agree(approvals):
+    desk = BudgetDesk(approvals=approvals)
+    with pytest.raises(NotPermitted, match="about a budget that you have asked for"):
+        desk.approve(ASKER)
+
+    asked = desk.run.open_approval
+    assert asked.reasons == ("about $300.00 in all, and $250.00 may be spent",)
+    for who in LEADS[:approvals]:
+        assert desk.budgets == (200.0, [])
+        change_budget(desk.services, OWN, ASKER, usd=300.0)  # delivered twice
+        desk.approve(who)
+    assert desk.budgets == (300.0, [300.0])
+
+    record_decision(desk.services, desk.run, "given", asked, "ULATE")  # in the same moment
+    with pytest.raises(NotPossibleNow, match="waits for no approval any more: it is running"):
+        desk.approve(LEADS[1])
+    assert desk.budgets == (300.0, [300.0])
+
+
+@pytest.mark.parametrize("how", ["rejected", "expired", "replaced", "ended", "month", "iam"])
+def test_budget_that_is_not_given_leaves_the_old_one(how):
+    desk = BudgetDesk(iam_above_usd=280 * (how == "iam"))
+    error, why, budget = NotPossibleNow, "waits for no approval any more", 200.0
+    match how:
+        case "rejected":
+            reject(desk.services, OWN, LEADS[0])
+        case "expired":
+            for said in ("reminded", "refused"):
+                desk.at += REMINDED_AFTER
+                assert look_at_approval(desk.services, desk.services.runs.load(RunId(OWN))), said
+        case "replaced":
+            change_budget(desk.services, OWN, ASKER, usd=150.0)
+            budget = 150.0
+        case "ended":  # at the old budget, which holds meanwhile
+            desk.at += timedelta(hours=1)
+            look_at_budget(desk.services, desk.run)
+            stopped = desk.services.runs.load(RunId(OWN))
+            assert "its budget of $200.00 is used up" in stopped.stop_why
+        case "month":
+            desk.train("tiny-llama-22222222", usd_per_hour=1.0, budget_usd=750.0)
+            why = "this channel spends at most"
+        case "iam":
+            error, why = NotPermitted, f"stationmaster approve {OWN}"
+
+    with pytest.raises(error, match=why):
+        desk.approve(LEADS[0])
+
+    assert desk.budgets[0] == budget
+    if how == "iam":
+        desk.services.rules = Rules()  # a terminal has none
+        desk.approve(IAM)
+        assert desk.budgets == (300.0, [300.0])
 
 
 def test_month_of_runs_with_failures_a_budget_resizes_and_a_scale_adds_up_to_the_cent() -> None:

@@ -58,15 +58,15 @@ class MemoryTable:
 
     def query(self, **query: Any) -> dict[str, Any]:
         self.called("query")
+        is_newest_first = query.get("ScanIndexForward") is False
         values = {name: value["S"] for name, value in query["ExpressionAttributeValues"].items()}
         if "IndexName" not in query:
             wanted, prefix = values[":pk"], values[":prefix"]
             keys = [(p, s) for p, s in self._items if p == wanted and s.startswith(prefix)]
-            return {"Items": [self._items[key] for key in sorted(keys)]}
+            return {"Items": [self._items[key] for key in sorted(keys, reverse=is_newest_first)]}
         name, sort = INDEXES[query["IndexName"]]
         indexed = {"S": values[":indexed"]}
         found = [item for item in self._items.values() if item.get(name) == indexed]
-        is_newest_first = query.get("ScanIndexForward") is False
         return {"Items": sorted(found, key=lambda item: item[sort]["S"], reverse=is_newest_first)}
 
     def _put(self, item: dict[str, Any]) -> None:

@@ -172,7 +172,13 @@ class Cluster(State):
     @property
     def awaits_approval(self) -> bool:
         """Whether somebody has to agree before it is made, or changed."""
-        return self.approval is not None and self.approval.is_open and not self.is_ending
+        return self.open_approval is not None
+
+    @property
+    def open_approval(self) -> Approval | None:
+        """What somebody has to agree to: a new cluster, or its newest change."""
+        is_open = self.approval is not None and self.approval.is_open and not self.is_ending
+        return self.approval if is_open else None
 
     @property
     def open_leases(self) -> list[Lease]:

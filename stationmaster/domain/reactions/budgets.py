@@ -7,6 +7,7 @@ from typing import Final
 
 from stationmaster.domain.reactions.ending import StopRun
 from stationmaster.domain.reactions.seen import MonthSpent, Spent
+from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.aggregate import Run
 
 WARN_AT: Final = (50, 80, 95)
@@ -39,6 +40,18 @@ def month_spent(run: Run, spent: MonthSpent) -> tuple[StopRun, ...]:
         return ()
     said = f"the budget of this channel for {spent.month}, ${spent.budget_usd:,.2f}, is used up"
     return (StopRun("budget", f"stopped because {said}: ${spent.usd:,.2f} were spent"),)
+
+
+def budget_given(run: Run, event: ev.RunEvent) -> list[ev.BudgetChanged]:
+    """Return the larger budget that the last of its approvers gives with this event."""
+    asked = run.approval
+    if not isinstance(event, ev.ApprovalDecided) or asked is None:
+        return []
+    if not (asked.is_of_budget and asked.is_given) or run.request.budget_usd == asked.wish.usd:
+        return []
+    event_id = ev.run_event_id(run.run_id, event.event_id, "budget")
+    about = {"event_id": event_id, "run_id": run.run_id, "at": event.at}
+    return [ev.BudgetChanged(**about, usd=asked.wish.usd, user_id=asked.asked_by)]
 
 
 def percent_reached(usd: float, budget: float) -> int:

@@ -22,6 +22,7 @@ from stationmaster.domain.errors import RunStopped, TrainingFailed
 from stationmaster.domain.reactions.backups import LookAtBackup, StartBackup, backup_due
 from stationmaster.domain.reactions.budgets import (
     WarnOfBudget,
+    budget_given,
     budget_spent,
     month_spent,
 )
@@ -228,15 +229,15 @@ def decide(run: Run, seen: Seen, policy: Policy) -> Reactions:
 
 
 def consequences(run: Run, event: RunEvent) -> list[RunEvent]:
-    """Return what the store writes with `event`: changes of phase, the end of a setback, and what
-    is found wrong."""
+    """Return what the store writes with `event`: changes of phase, the end of a setback, what is
+    found wrong, and a budget that was approved."""
     changes: list[RunEvent] = [
         reaction.event_after(event)
         for reaction in decide(run, event, POLICY)
         if isinstance(reaction, ChangePhase)
     ]
     found = detected(run, event, may_restart=may_restart(run))
-    return [*changes, *proven(run, event), *found]
+    return [*changes, *proven(run, event), *found, *budget_given(run, event)]
 
 
 _NewsOnly = (
@@ -245,6 +246,7 @@ _NewsOnly = (
     | ev.BackupEvent
     | ev.DataEvent
     | ev.RunRequested
+    | ev.ApprovalAsked
     | ev.ApprovalRenewed
     | ev.PhaseChanged
     | ev.ExportEnded

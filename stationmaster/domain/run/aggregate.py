@@ -72,7 +72,7 @@ class Run(State):
     """The part of its budget that was last said to be spent."""
     emulated_speed: float | None = None
     approval: Approval | None = None
-    """What it waits or waited for before it starts; None for nothing."""
+    """What it waits or waited for: before it starts, or before its newest, larger budget."""
     awaits_card: bool = False
     """Whether its workflow starts only once its card is posted."""
     ended_at: datetime | None = None
@@ -190,12 +190,20 @@ class Run(State):
     @property
     def approval_refused_by(self) -> str:
         """Who decided that it does not start; "" for nobody."""
-        return (self.approval.refused_by or "") if self.approval is not None else ""
+        return "" if self.is_approved or self.approval is None else self.approval.refused_by or ""
 
     @property
     def is_approved(self) -> bool:
-        """Whether all have agreed who have to; nobody has to of most runs."""
-        return self.approval is None or self.approval.is_given
+        """Whether all have agreed to its start who have to; nobody has to of most runs."""
+        return self.approval is None or self.approval.is_of_budget or self.approval.is_given
+
+    @property
+    def open_approval(self) -> Approval | None:
+        """What somebody has to agree to: its start, or a larger budget."""
+        asked = self.approval
+        if asked is None or not asked.is_of_budget:
+            return asked if self.awaits_approval else None
+        return asked if asked.is_open and not self.is_ending else None
 
     @property
     def is_ending(self) -> bool:

@@ -102,7 +102,8 @@ def _changes(run: Run, event: RunEvent) -> dict[str, object]:
             return {"budget_percent": max(run.budget_percent, event.percent)}
         case ev.BudgetChanged():
             request = run.request.model_copy(update={"budget_usd": event.usd})
-            return {"request": request, "budget_percent": 0}
+            asked = run.approval.unless_replaced(event.usd) if run.approval is not None else None
+            return {"request": request, "budget_percent": 0, "approval": asked}
         case ev.NodesLeased():
             attempts = placed(run.attempts, event)
             return {"attempts": attempts, "price_per_hour_usd": event.price_per_hour_usd}
@@ -132,10 +133,17 @@ def _changes(run: Run, event: RunEvent) -> dict[str, object]:
 
 
 def _approval(run: Run, event: ev.ApprovalEvent) -> dict[str, object]:
-    if not run.awaits_approval or run.approval is None:
+    if isinstance(event, ev.ApprovalAsked):
+        if run.is_ending or run.awaits_approval:
+            raise IllegalTransition(
+                f"run {run.run_id} gets no larger budget while it is {run.phase}"
+            )
+        return {"approval": event.approval}
+    asked = run.open_approval
+    if asked is None:
         return {}  # too late: it starts, or has ended
     if not isinstance(event, ev.ApprovalRenewed):
-        return {"approval": run.approval.after(event)}
+        return {"approval": asked.after(event)}
     return {
         "approval": event.approval,
         "price_per_hour_usd": event.price_per_hour_usd,

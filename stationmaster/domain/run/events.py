@@ -68,7 +68,13 @@ class RunRequested(_Event, type="run.requested"):
 
 
 class ApprovalDecided(_Event, Decided, type="run.approval_decided"):
-    """Somebody else decided whether the run starts, or nobody did in time."""
+    """Somebody else decided about the start or a larger budget, or nobody did in time."""
+
+
+class ApprovalAsked(_Event, type="run.approval_asked"):
+    """A larger budget of a run waits for somebody else; what waited before is replaced."""
+
+    approval: Approval
 
 
 class ApprovalRenewed(_Event, type="run.approval_renewed"):
@@ -562,7 +568,7 @@ PushEvent = ResultsPushed | ResultsNotPushed
 BackupEvent = BackupStarted | BackupLookedAt | BackupSaved | BackupFailed
 DataEvent = DataReported | DataStaged | DataUnlinked
 
-ApprovalEvent = ApprovalDecided | ApprovalRenewed
+ApprovalEvent = ApprovalAsked | ApprovalDecided | ApprovalRenewed
 
 RunEvent = Annotated[
     RelayEvent

@@ -147,6 +147,7 @@ def channel_of(subject: Run | Cluster) -> str:
 def asker_of(subject: Run | Cluster) -> str:
     """Return who has asked for what waits for an approval."""
     if isinstance(subject, Run):
-        return subject.request.user_id
+        by = subject.approval.asked_by if subject.approval is not None else ""
+        return by or subject.request.user_id
     asked = subject.change or subject.requester
     return asked.user_id if asked is not None else ""
