@@ -40,7 +40,7 @@ from stationmaster.kubernetes.views import (
     selects,
 )
 from stationmaster.rendering.job_backends import backend_of
-from stationmaster.rendering.metadata import LABEL_HEALTH, TO_REPLACE
+from stationmaster.rendering.metadata import ANNOTATION_CORDONED, LABEL_HEALTH, TO_REPLACE
 from stationmaster.rendering.placing import placed
 
 if TYPE_CHECKING:
@@ -296,13 +296,12 @@ class KubernetesGateway:
         for api_version, kind, part in self.backend.parts(name):
             self.delete(api_version, kind, name=part)
 
-    def cordon(self, node: str) -> None:
-        """Keep further pods off a node, unless it is gone."""
-        path = path_of("v1", "Node", name=node)
-        try:
-            self._calls.merge(path, {"spec": {"unschedulable": True}}, what=f"cordoning {node}")
-        except NotFound:
-            return
+    def cordon(self, node: str, why: str) -> None:
+        """Keep further pods off a node and write on it why, unless it is gone."""
+        said = {"annotations": {ANNOTATION_CORDONED: why}}
+        body = {"metadata": said, "spec": {"unschedulable": True}}
+        with suppress(NotFound):
+            self._calls.merge(path_of("v1", "Node", name=node), body, what=f"cordoning {node}")
 
     def report_node(self, node: str) -> None:
         """Ask SageMaker HyperPod, by its label, for another node in place of one of its own."""

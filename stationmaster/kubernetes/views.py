@@ -15,6 +15,7 @@ from stationmaster.domain.job_kinds import ConditionName, JobCondition, JobKind
 from stationmaster.domain.names import LABEL_GUESTS, LABEL_RUN_ID
 from stationmaster.rendering.job_backends import JobBackend
 from stationmaster.rendering.metadata import (
+    ANNOTATION_CORDONED,
     HEALTHY,
     LABEL_DEEP_CHECK,
     LABEL_HEALTH,
@@ -57,6 +58,8 @@ class NodeView(Frozen):
     allocatable: dict[str, str] = {}
     schedulable: bool = True
     """False while somebody has cordoned it."""
+    cordoned: str = ""
+    """Why Stationmaster has; it stays where others uncordon the node."""
     unfit: str = ""
     """What SageMaker HyperPod's labels say against pods on it; "" for nothing."""
     taints: tuple[str, ...] = ()
@@ -187,6 +190,7 @@ def parse_node(item: Json) -> NodeView:
         instance_id=str(spec.get("providerID") or "").rpartition("/")[2],
         allocatable=status.get("allocatable") or {},
         schedulable=not spec.get("unschedulable", False),
+        cordoned=(metadata.get("annotations") or {}).get(ANNOTATION_CORDONED, ""),
         unfit=_why_unfit(labels),
         taints=tuple(
             taint["key"]

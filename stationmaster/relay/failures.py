@@ -30,6 +30,8 @@ _GROUP_RESTARTS = re.compile(
     r"Worker group (?:FAILED|UNHEALTHY)\. (\d{1,6})/(\d{1,6}) attempts left;"
     r" will restart worker group"
 )
+# 128 + SIGKILL: who is killed from outside has printed nothing about it.
+_KILLED = 137
 
 
 class FailureReader:
@@ -72,7 +74,7 @@ class FailureReader:
         """
         lines = self._lines
         line = lines.cause or lines.peer
-        if exit_code is not None:
+        if exit_code not in (None, _KILLED):
             line = line or lines.last
         if exit_code == 0 or self._reported or at is None or not line:
             return []

@@ -40,6 +40,8 @@ TO_REPLACE: Final = "UnschedulablePendingReplacement"
 LABEL_DEEP_CHECK: Final = "sagemaker.amazonaws.com/deep-health-check-status"
 # Set on the nodes of a managed node group when it is created, "training" on those of the run.
 LABEL_NODE_GROUP: Final = "stationmaster/node-group"
+# Why a node is cordoned that Stationmaster has cordoned.
+ANNOTATION_CORDONED: Final = "stationmaster/cordoned"
 
 # Which GPU nodes often carry, so that other pods stay off them.
 GPU_TAINT: Final = "nvidia.com/gpu"

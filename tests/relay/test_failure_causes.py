@@ -135,6 +135,8 @@ def test_failure_lines_without_a_traceback_end_with_the_last_line_meant_to_be_re
     closed = "w:1:9 [0] NCCL INFO [Service thread] Connection closed by localRank 0"
     told = '{"stationmaster":1,"kind":"x"}'
     nothing = ["=====", "", "frame #27: _start + 0x21", "<omitting python frames>"]
+    nothing += ["2026-01-02 03:04:05,678 INFO training: checkpoint removed: /x", "INFO:root:saved"]
+    nothing += ["2026-01-02T03:04:05Z - app.x - INFO - saved", "[I0102 03:04:05.678 a.cpp:9] saved"]
     lines = lines_of("config.yaml: no such key", told, *nothing, "[stationmaster] x", closed)
 
     assert (lines.cause, lines.last) == ("", "config.yaml: no such key")
@@ -234,6 +236,7 @@ def test_container_without_an_agent_is_reported_with_the_line_that_explains_it()
 def test_worker_that_was_killed_is_not_blamed_on_what_it_printed_last():
     (reported,) = failures_of("a warning", worker_failed(-9), exit_code=1)
 
+    assert failures_of("a warning", exit_code=137) == []
     assert (reported.process, reported.line) == ("process 0 was killed by SIGKILL", "")
 
 

@@ -178,29 +178,36 @@ def test_bad_node_of_hyperpod_is_reported_once_and_others_are_waited_for(
         look()
 
 
-@pytest.mark.parametrize(("vcpus", "reports"), [(4, ["n-1"]), (None, [])])
+@pytest.mark.parametrize(
+    ("eks_name", "vcpus", "reports"),
+    [("its", 4, ["n-1"]), ("its", None, []), ("", None, ["n-1: r-1 failed on it: GPU lost"])],
+)
 def test_next_attempt_reports_a_bad_node_of_hyperpod_and_leaves_those_of_others(
-    monkeypatch: pytest.MonkeyPatch, vcpus: int | None, reports: list[str]
+    monkeypatch: pytest.MonkeyPatch, eks_name: str, vcpus: int | None, reports: list[str]
 ) -> None:
     reported: list[str] = []
-    spec = SimpleNamespace(eks_name="theirs", hyperpod_vcpus=vcpus, reservation=None)
+    spec = SimpleNamespace(eks_name=eks_name, hyperpod_vcpus=vcpus, reservation=None)
     cluster = SimpleNamespace(spec=spec, refuse_going=lambda _: None)
-    nodes = [SimpleNamespace(name="n-1")]
-    gateway = SimpleNamespace(report_node=reported.append)
+    nodes = [SimpleNamespace(name="n-1", instance_id="i-1")]
+    cordon = lambda *told: reported.append(": ".join(told))  # noqa: E731
+    gateway = SimpleNamespace(report_node=reported.append, cordon=cordon)
     live = SimpleNamespace(training_nodes=nodes, idle_nodes=nodes, kubernetes=gateway)
     for name, answer in {
-        "first_cause": SimpleNamespace(node="n-1", blames_machine=True),
+        "first_cause": SimpleNamespace(node="n-1", blames_machine=True, sentence="GPU lost"),
         "pending_restart": None,
         "cluster_of": "c-1",
         "live_cluster": live,
     }.items():
         monkeypatch.setattr(next_attempt, name, lambda *_, answer=answer: answer)
-    services: Any = SimpleNamespace(cluster_states=SimpleNamespace(load=lambda _: cluster))
-    run: Any = SimpleNamespace(failures=[], attempts=[])
+    services: Any = SimpleNamespace(
+        cluster_states=SimpleNamespace(load=lambda _: cluster),
+        scaling_groups=SimpleNamespace(replace=lambda _: None),
+    )
+    run: Any = SimpleNamespace(run_id="r-1", failures=[], attempts=[])
 
     taken_out = next_attempt._take_out_bad_node(services, run)
 
-    assert ([taken_out] if taken_out else [], reported) == (reports, reports)
+    assert (bool(taken_out), reported) == (bool(reports), reports)
 
 
 def test_selector_of_a_queue_takes_namespaces_as_kubernetes_has_it() -> None:

@@ -71,9 +71,11 @@ _HINTS: Final = (
     "not found",
     "timeout",
 )
-# Lines that divide others, frames of C++, and notes in a saved log: none says why it ended.
+# Lines that divide others, frames of C++, notes in a saved log, and what is logged of a program
+# that works: none says why it ended.
 _SAYS_NOTHING: Final = re.compile(
-    r"[-=_*#~\s]*$|frame #\d+: |<omitting python frames>|\[stationmaster\] "
+    r"[-=_*#~\s]*$|frame #\d+: |<omitting python frames>|\[stationmaster\] |\[?I\d{4} \d\d:"
+    r"|[\W\dTZ]{0,40}(?:[\w.]{1,60} - )?(?:INFO|DEBUG)\b"
 )
 # Progress bars of tqdm and rich. They do not end their line, so what follows may stand behind them.
 _BAR: Final = re.compile(

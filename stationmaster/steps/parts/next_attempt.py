@@ -89,9 +89,11 @@ def _look(services: Services, run: Run, following: NextAttempt) -> None:
 def _take_out_bad_node(services: Services, run: Run) -> str:
     """Terminate the machine to blame for the run's failure, once; "" where none is, or may be."""
     cause, found = first_cause(run.failures), pending_restart(run)
-    name = cause.node if cause is not None and cause.blames_machine else ""
+    name, why = (
+        (cause.node, cause.sentence) if cause is not None and cause.blames_machine else ("", "")
+    )
     if not name and found is not None and found.action is Action.REPLACE:
-        name = found.node
+        name, why = found.node, found.evidence
     if not name or sum(bool(each.bad_node) for each in run.attempts) >= MAX_REPLACED:
         return ""
     cluster = services.cluster_states.load(cluster_of(run))
@@ -108,7 +110,7 @@ def _take_out_bad_node(services: Services, run: Run) -> str:
         if is_hyperpod:
             live.kubernetes.report_node(name)  # HyperPod replaces its nodes itself
             return name
-        live.kubernetes.cordon(name)
+        live.kubernetes.cordon(name, f"{run.run_id} failed on it: {why}")
         services.scaling_groups.replace(there[name].instance_id)
     return name
 

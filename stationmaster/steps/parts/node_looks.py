@@ -46,13 +46,13 @@ def _look(services: Services, cluster: Cluster) -> dict[str, Any]:
     live = live_cluster(services, cluster)
     nodes = live.nodes_of_type if cluster.spec.eks_name else live.training_nodes
     pods = live.kubernetes.pods(labels=_MINE)
-    seen = [seen_node(node, pods, cluster) for node in nodes]
+    seen = [seen_node(node, pods) for node in nodes]
     seen.sort(key=lambda node: (node.is_ready and not node.trouble, node.name))
     ready = sum(node.ready for node in nodes)
     return {"nodes": seen[:MOST_NODES], "num_nodes": len(nodes), "num_ready": ready}
 
 
-def seen_node(node: NodeView, pods: Iterable[PodView], cluster: Cluster) -> SeenNode:
+def seen_node(node: NodeView, pods: Iterable[PodView]) -> SeenNode:
     """Say of one node what people are told."""
     runs = Counter(
         pod.run_id
@@ -66,7 +66,7 @@ def seen_node(node: NodeView, pods: Iterable[PodView], cluster: Cluster) -> Seen
         is_ready=node.ready,
         gpus=_devices(node, GPUS.resource),
         efa=_devices(node, EFA.resource),
-        trouble="; ".join(_trouble(node, cluster)),
+        trouble="; ".join(_trouble(node)),
         pods=", ".join(f"{counted(num, 'pod')} of {run}" for run, num in sorted(runs.items())),
     )
 
@@ -75,10 +75,9 @@ def _devices(node: NodeView, resource: str) -> tuple[int, int]:
     return node.count(resource), int(node.capacity.get(resource, "0"))
 
 
-def _trouble(node: NodeView, cluster: Cluster) -> Sequence[str]:
+def _trouble(node: NodeView) -> Sequence[str]:
     """Say what is wrong with a node, and what keeps pods off it."""
-    why = [each.reason for each in cluster.replacements if each.node == node.name]
-    cordoned = f"cordoned: {why[-1]}" if why else "cordoned"
+    cordoned = f"cordoned: {node.cordoned}" if node.cordoned else "cordoned"
     return [
         *([] if node.schedulable else [cordoned]),
         *([node.unfit] if node.unfit else []),

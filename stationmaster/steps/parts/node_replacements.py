@@ -171,7 +171,7 @@ def _record_replaced(services: Services, cluster: Cluster, begun: Sequence[Repla
 def _take_out(services: Services, live: LiveCluster, bad: Sequence[Replacement]) -> None:
     """Keep pods away from nodes, and terminate the instances of those that no job is on."""
     for each in bad:
-        live.kubernetes.cordon(each.node)
+        live.kubernetes.cordon(each.node, each.reason)
     idle = {node.name for node in live.idle_nodes}
     for each in bad:
         # Read anew: nothing is asked of AWS for a cluster that goes away.

@@ -7,11 +7,7 @@ from typing import Any
 import pytest
 
 from stationmaster.domain.bus import NODES_WANTED_DETAIL_TYPE
-from stationmaster.domain.cluster.events import (
-    ClusterPhase,
-    ClusterPhaseChanged,
-    NodeReplacementBegan,
-)
+from stationmaster.domain.cluster.events import ClusterPhase, ClusterPhaseChanged
 from stationmaster.domain.cluster.nodes import NodesSeen
 from stationmaster.domain.errors import TransientError
 from stationmaster.inspection import live_cluster
@@ -21,7 +17,6 @@ from stationmaster.steps.parts.node_looks import seen_node
 from stationmaster.steps.take_in import take_in
 from tests.support.aws_steps import IDLE, Account
 from tests.support.cluster_steps import pod, training_nodes
-from tests.support.factories import make_cluster
 
 SPEED = IDLE
 
@@ -43,9 +38,7 @@ def test_nodes_are_recorded_once_with_their_runs_and_what_is_wrong(account: Acco
     account.happen_to_cluster(ClusterPhaseChanged, phase=ClusterPhase.VALIDATING)
     gateway = account.services.kubernetes(account.cluster_id)
     first, second = live_cluster(account.services, account.cluster).training_nodes
-    why = {"instance_id": "i-0", "check": "gpus", "reason": "a GPU is gone", "number": 1}
-    account.happen_to_cluster(NodeReplacementBegan, node=second.name, **why)
-    gateway.cordon(second.name)
+    gateway.cordon(second.name, "a GPU is gone")
     item = pod(account, "worker-0")
     spec = {"nodeName": first.name, "containers": [{"name": "c", "image": "image"}]}
     gateway.apply([item | {"spec": spec}])
@@ -98,7 +91,7 @@ def test_conditions_devices_and_taints_of_a_node_are_named() -> None:
         }
     )
 
-    seen = seen_node(node, [], make_cluster())
+    seen = seen_node(node, [])
 
     assert (seen.is_ready, seen.gpus, seen.efa) == (False, (7, 8), (0, 0))
     assert seen.trouble == (
