@@ -17,11 +17,11 @@ from slack_sdk.oauth import InstallationStore, OAuthStateStore
 from slack_sdk.oauth.installation_store import Installation
 
 from bot.outbox import CREDENTIALS
-from bot.turns import turn
 from stationmaster.aws.delivery_store import Owner
 from stationmaster.domain.commands.table import BOT_SCOPES
 from stationmaster.domain.errors import StationmasterError, TransientError, WriteConflict
 from stationmaster.services import Services
+from stationmaster.turns import turn
 
 # As long as Bolt's cookie, which ties a state to a browser.
 GOOD_FOR: Final = timedelta(minutes=10)

@@ -19,7 +19,6 @@ from slack_sdk import WebClient
 from bot.notifier import Notifier
 from bot.outbox import Outbox
 from bot.stream import StreamBatch, read_batch
-from bot.turns import turn
 from stationmaster.domain.census import Measure
 from stationmaster.domain.errors import StationmasterError, TransientError
 from stationmaster.domain.reactions.seen import MonthSpent
@@ -27,6 +26,7 @@ from stationmaster.invocations import guarded, send_figures
 from stationmaster.services import Services
 from stationmaster.settings import Settings
 from stationmaster.steps.parts.budgets import look_at_months
+from stationmaster.turns import turn
 
 logger = logging.getLogger(f"stationmaster.{__name__}")
 

@@ -120,7 +120,7 @@ class Secrets(Adapter):
     def keep(self, team: str, new: Mapping[str, object]) -> None:
         """Write fields of a team, such as its token; a team without any is left out. Others stay.
 
-        It is called in turn (`SlackWriter`), or one could undo another.
+        It is called in turn (`turn`), as `fill_in` of this secret, or one could undo another.
 
         Raises:
             PermanentError, TransientError: it is not written.

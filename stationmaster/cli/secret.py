@@ -15,10 +15,12 @@ from typing import Any, Final
 
 from stationmaster.aws.secrets import HuggingFaceCredentials, SlackCredentials
 from stationmaster.cli.deployed import bot_settings
-from stationmaster.domain.errors import BadCommand
+from stationmaster.domain.errors import BadCommand, TransientError
 from stationmaster.services import Services
+from stationmaster.turns import turn
 
 _MOST: Final = 16_384
+_PATIENCE_S: Final = 30.0
 _TEAMS: Final = re.compile(r"[TE][A-Z0-9]{2,30}")
 _WORD: Final = ("a word of printable characters", r"([!-~]{1,2000})?")
 _URL: Final = ("https://HOST", r"(https?://[!-~]{1,500})?")
@@ -48,7 +50,10 @@ def secret(arguments: argparse.Namespace) -> int:
     services = Services(bot_settings(arguments))
     settings, fill_in = services.settings, services.secrets.fill_in
     if kind == "slack":
-        changed = fill_in(settings.slack_secret_id, new, SlackCredentials)
+        with turn(services, patience_s=_PATIENCE_S) as is_ours:  # or a rotation could undo it
+            if not is_ours:
+                raise TransientError("the deployment writes to Slack for long; type it again")
+            changed = fill_in(settings.slack_secret_id, new, SlackCredentials)
     else:
         changed = fill_in(settings.hugging_face_secret_id, new, HuggingFaceCredentials)
     for name, how in changed.items():

@@ -9,9 +9,9 @@ import pytest
 from bot_world import REGION
 
 from bot import notifier_handler
-from bot.turns import turn
 from stationmaster.aws.delivery_store import LEASE
 from stationmaster.domain.errors import WriteConflict
+from stationmaster.turns import turn
 
 
 def test_claim_comes_back_with_its_time_until_it_is_confirmed(services, clock):

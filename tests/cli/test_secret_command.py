@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from stationmaster.aws.table import table_definition
 from stationmaster.cli import secret
 from stationmaster.cli.main import main
 from stationmaster.local.aws import LocalAws
+from stationmaster.services import Services
 from stationmaster.settings import Settings
 
 SIGNING = "0" * 32
@@ -20,9 +22,11 @@ SIGNING = "0" * 32
 @pytest.fixture
 def fill(aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> Any:
     client = aws.client("secretsmanager")
-    arn = client.create_secret(Name=f"ours-{len(client.list_secrets()['SecretList'])}")["ARN"]
+    name = f"ours-{len(client.list_secrets()['SecretList'])}"
+    arn = client.create_secret(Name=name)["ARN"]
     ids = {"slack_secret_id": arn, "hugging_face_secret_id": arn}
-    own = Settings(region=aws.region, table_name="runs", bus_name="b", **ids)
+    aws.client("dynamodb").create_table(**table_definition(name))
+    own = Settings(region=aws.region, table_name=name, bus_name="b", **ids)
     monkeypatch.setattr(secret, "bot_settings", lambda _: own)
     for name, value in aws.environment().items():
         monkeypatch.setenv(name, value)
@@ -32,7 +36,22 @@ def fill(aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> Any:
         return main(["secret", kind])
 
     act.read = lambda: json.loads(client.get_secret_value(SecretId=arn)["SecretString"])  # type: ignore[attr-defined]
+    act.services = Services(own)  # type: ignore[attr-defined]
     return act
+
+
+def test_slack_secret_is_not_written_while_its_token_may_be_rotated(
+    fill: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    writer, now = fill.services.slack_writer, fill.services.now()
+    monkeypatch.setattr(secret, "_PATIENCE_S", 0)
+    first = json.dumps({"bot_token": "xoxb-old-12345678", "signing_secret": SIGNING})
+
+    assert writer.take("a rotation", now=now)
+    assert fill("slack", first) == 1
+    assert "writes to Slack for long; type it again" in capsys.readouterr().err
+    writer.give_back("a rotation")
+    assert fill("slack", first) == 0
 
 
 def test_rotated_value_leaves_the_other_fields(fill: Any, capsys: Any) -> None:

@@ -14,41 +14,34 @@ from syntheses import PRIVATE
 from stacks import rights
 
 
-def _read(assembly: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The resources, and the policies."""
+def _read(assembly: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]], dict[str, Any]]:
+    """The resources, the policies, and the statement of each action."""
     stacks = templates_of(assembly).values()
     resources = [each for stack in stacks for each in stack["Resources"].values()]
-    return resources, rights.execution_policies(resources)
+    policies = rights.execution_policies(resources)
+    statements = [each for policy in policies for each in policy["Statement"]]
+    return resources, policies, {name: each for each in statements for name in each["Action"]}
 
 
 @pytest.mark.parametrize("variant", ["main", "existing", "private"])
 def test_managed_policies_have_all_actions_of_the_types(variant: str, syntheses: Path) -> None:
-    resources, policies = _read(syntheses / variant)
+    resources, policies, allowed = _read(syntheses / variant)
 
     known = rights.known_actions()
     needed = {action for each in resources for action in known[each["Type"]]}
-    allowed = {
-        action for policy in policies for each in policy["Statement"] for action in each["Action"]
-    }
     kept = {"iam:DeleteRolePermissionsBoundary"} if variant == "private" else set()
-    assert needed - allowed == kept
+    assert needed - allowed.keys() == kept
     assert len(policies) <= 10  # as many as a role takes
     assert all(rights.size_of(policy) <= rights.LIMIT for policy in policies)
 
 
 def test_policies_reach_roles_of_the_deployment_and_keep_their_boundary(syntheses: Path) -> None:
-    resources, policies = _read(syntheses / "private")
+    resources, _, allowed = _read(syntheses / "private")
 
-    statements = {
-        action: each
-        for policy in policies
-        for each in policy["Statement"]
-        for action in each["Action"]
-    }
     path = "arn:*:iam::*:role/teams/ml/stationmaster-*"
-    created, passed = statements["iam:CreateRole"], statements["iam:PassRole"]
+    created, passed = allowed["iam:CreateRole"], allowed["iam:PassRole"]
     assert (created["Resource"], passed["Resource"]) == (path, path)
-    assert statements["iam:DeleteRole"]["Resource"] == [path, "arn:*:iam::*:policy/stationmaster-*"]
+    assert allowed["iam:DeleteRole"]["Resource"] == [path, "arn:*:iam::*:policy/stationmaster-*"]
     boundary = {"iam:PermissionsBoundary": PRIVATE["permissions_boundary"]}
     assert created["Condition"] == {"StringEquals": boundary}
     assert "lambda.amazonaws.com" in passed["Condition"]["StringEquals"]["iam:PassedToService"]

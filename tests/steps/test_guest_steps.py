@@ -189,8 +189,8 @@ def test_next_attempt_reports_a_bad_node_of_hyperpod_and_leaves_those_of_others(
     spec = SimpleNamespace(eks_name=eks_name, hyperpod_vcpus=vcpus, reservation=None)
     cluster = SimpleNamespace(spec=spec, refuse_going=lambda _: None)
     nodes = [SimpleNamespace(name="n-1", instance_id="i-1")]
-    cordon = lambda *told: reported.append(": ".join(told))  # noqa: E731
-    gateway = SimpleNamespace(report_node=reported.append, cordon=cordon)
+    say = lambda *told: reported.append(": ".join(told))  # noqa: E731
+    gateway = SimpleNamespace(report_node=say, cordon=say)
     live = SimpleNamespace(training_nodes=nodes, idle_nodes=nodes, kubernetes=gateway)
     for name, answer in {
         "first_cause": SimpleNamespace(node="n-1", blames_machine=True, sentence="GPU lost"),

@@ -1,4 +1,4 @@
-"""Lets the notifier's invocations write to Slack one after another.
+"""Lets the notifier's invocations write to Slack one after another, and all to Slack's secret.
 
 A lease in the table does what reserved concurrency would: a new account cannot reserve any.
 """
