@@ -1,7 +1,8 @@
 """Lambda function check-reach: a custom resource, as CloudFormation's requests.
 
 It exists while the functions are outside of the network, so to create it is to ask whether they may
-leave. An error is not answered: Lambda tries twice more, then the resource's time is over.
+leave. An error is not answered: Lambda tries twice more, then the resource's time is over. A
+cluster that is made meanwhile is not seen; `kubernetes.connect` refuses it, with the same remedy.
 """
 
 import json
@@ -16,7 +17,7 @@ from lambdas.step import services
 from stationmaster.domain.errors import PermanentError
 from stationmaster.domain.outside import first_problem
 from stationmaster.invocations import guarded
-from stationmaster.steps.check_reach import check_reach
+from stationmaster.services import Services
 
 
 class Request(BaseModel):
@@ -53,3 +54,24 @@ def _answer(event: Any) -> str:
     )
     with urllib.request.urlopen(put, timeout=20):
         return reason
+
+
+def check_reach(services: Services) -> str:
+    """Say why the functions cannot leave the network, "" where they can."""
+    planes = (
+        (cluster.label, services.control_plane(cluster.cluster_id))
+        for cluster in services.cluster_states.list_open()
+    )
+    return refusal([label for label, plane in planes if plane is not None and plane.is_closed])
+
+
+def refusal(closed: list[str]) -> str:
+    """Write the sentence for living clusters whose API is closed, "" without any."""
+    if not closed:
+        return ""
+    return (
+        "this deployment takes the functions out of the network, and only from there they reach "
+        f"the Kubernetes APIs of living clusters, {len(closed)} in all: {', '.join(closed[:5])}; "
+        "expected none: finish their runs and delete them, or set "
+        '"public_api": false or "api_cidrs": ["0.0.0.0/0"] in cdk.json, then deploy again'
+    )

@@ -10,10 +10,8 @@ from __future__ import annotations
 import re
 import sys
 import tomllib
-import zipfile
 from collections.abc import Iterator, Mapping
 from importlib.metadata import Distribution, distribution
-from io import BytesIO
 from pathlib import Path
 from typing import Final
 
@@ -62,24 +60,6 @@ def unzipped_mb(files: Files) -> float:
     return sum(path.stat().st_size for path in files.values()) / _MB
 
 
-def zipped_mb(files: Files) -> float:
-    """Sum up what is uploaded."""
-    archive = BytesIO()
-    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as made:
-        for name, path in files.items():
-            made.writestr(name, path.read_bytes())
-    return archive.tell() / _MB
-
-
-def largest(files: Files, *, number: int = 4) -> list[tuple[str, float]]:
-    """List the largest folders of a package, with their MB."""
-    sums: dict[str, float] = {}
-    for name, path in files.items():
-        top = name.partition("/")[0]
-        sums[top] = sums.get(top, 0) + path.stat().st_size / _MB
-    return sorted(sums.items(), key=lambda pair: -pair[1])[:number]
-
-
 def _closure(wanted: list[str]) -> dict[str, Distribution]:
     """Collect what the requirements bring with them, by name."""
     found: dict[str, Distribution] = {}
@@ -113,15 +93,10 @@ def _needed(carried: Distribution, extra: str) -> Iterator[Requirement]:
 def main() -> int:
     """Print a line for each package; returns 1 where one is over its limit."""
     over = False
-    print(f"{'package':<9}{'unzipped':>10}{'limit':>8}{'Lambda':>8}{'zip':>8}   largest, MB")
+    print(f"{'package':<9}{'unzipped':>10}{'limit':>8}{'Lambda':>8}")
     for package in Package:
-        files = installed_files(package)
-        size, limit = unzipped_mb(files), LIMITS_MB[package]
-        parts = ", ".join(f"{name} {mb:.0f}" for name, mb in largest(files))
-        print(
-            f"{package.value:<9}{size:>7.1f} MB{limit:>5} MB{LAMBDA_TAKES_MB:>5} MB"
-            f"{zipped_mb(files):>5.1f} MB   {parts}"
-        )
+        size, limit = unzipped_mb(installed_files(package)), LIMITS_MB[package]
+        print(f"{package.value:<9}{size:>7.1f} MB{limit:>5} MB{LAMBDA_TAKES_MB:>5} MB")
         over |= size > limit
     return 1 if over else 0
 

@@ -3,7 +3,7 @@
 `runs` has what is asked of runs, `results` of those that have ended, `clusters` of kept clusters.
 """
 
-from stationmaster.commands.account import finders
+from stationmaster.commands.account import finders, preflight
 from stationmaster.commands.approving import approve, reject
 from stationmaster.commands.auditing import show_audit
 from stationmaster.commands.changing import change_budget, scale_run
@@ -25,7 +25,6 @@ from stationmaster.commands.finding import run_of_thread
 from stationmaster.commands.home import channel_of, set_budget, set_notices, show_home
 from stationmaster.commands.looking import describe_run, list_runs, show_logs, view_run
 from stationmaster.commands.permitting import Actor, approval_of, check_role, wish_of
-from stationmaster.commands.preflight import preflight
 from stationmaster.commands.results import Links, link_results, words_of
 from stationmaster.commands.runs import (
     give_up_results,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from stationmaster.commands.finding import find_usable_cluster
 from stationmaster.commands.results import find_asked_run, find_saved_run
+from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.datasets import HubSource, Listing, S3Source
 from stationmaster.domain.errors import NotPossibleNow, TransientError
 from stationmaster.domain.keys.questions import (
@@ -18,6 +19,9 @@ from stationmaster.domain.keys.questions import (
     OwnCodeRules,
 )
 from stationmaster.services import Services
+
+if TYPE_CHECKING:
+    from stationmaster.preflight.findings import Finding
 
 logger = logging.getLogger(__name__)
 
@@ -125,3 +129,21 @@ def _refuse_unlisted(what: str, name: str, field: str, listed: Collection[str]) 
             f"{what} is not one that this deployment may use: {', '.join(listed) or 'none yet'}; "
             f"its owner lists them as {field} in cdk.json, see docs/settings.md"
         )
+
+
+# A person waits 3 s for the whole answer.
+_DEADLINE_S: Final = 1.5
+
+
+def preflight(services: Services, starts: Iterable[StartRun]) -> list[tuple[str, list[Finding]]]:
+    """Return what was found of the deployment, and of each start what was not found before.
+
+    Nothing is created, and what nobody answers in time is a finding as well.
+    """
+    # Imported here: a bot that is asked something else starts without it.
+    from stationmaster.preflight import examine_all
+    from stationmaster.preflight.subject import DEPLOYMENT, of_start
+
+    subjects = [DEPLOYMENT, *(of_start(start) for start in starts)]
+    found = examine_all(services, subjects, account=services.quick_account, deadline_s=_DEADLINE_S)
+    return [(subject.name, findings) for subject, findings in found]

@@ -143,16 +143,12 @@ def _raise_for_machine(failure: _CommandFailed) -> None:
 # Of these sections a later one overrides an earlier one, as for `pip install`.
 _SECTIONS: Final = ("global", "install", ":env:")
 _TRUE: Final = ("1", "true", "t", "yes", "y", "on")
-_SWITCHES: Final = {
-    "no-index": ("--no-index",),
-    "pre": ("--prerelease", "allow"),
-    "no-cache-dir": ("--no-cache",),
-}
 # Options that change neither which packages are installed nor where they come from.
 _WITHOUT_EFFECT: Final = """
-    break-system-packages compile config-file default-timeout disable-pip-version-check
-    exists-action isolated log no-clean no-color no-compile no-input no-python-version-warning
-    no-warn-conflicts no-warn-script-location no-warnings prefer-binary progress-bar quiet
+    break-system-packages cache-dir compile config-file default-timeout disable-pip-version-check
+    exists-action isolated log no-cache-dir no-clean no-color no-compile no-input
+    no-python-version-warning no-warn-conflicts no-warn-script-location no-warnings progress-bar
+    prefer-binary quiet
     require-virtualenv retries root-user-action timeout upgrade-strategy use-deprecated
     use-feature verbose
 """
@@ -211,22 +207,14 @@ def uv_options(configuration: Mapping[str, str]) -> UvOptions:
                 arguments += [part for link in text.split() for part in ("--find-links", link)]
             case "constraint":
                 arguments += [part for file in text.split() for part in ("--constraint", file)]
-            case "no-index" | "pre" | "no-cache-dir":
-                arguments += _SWITCHES[name] if text.lower() in _TRUE else ()
-            case "only-binary" | "no-binary":
-                names = text.replace(",", " ").split()
-                arguments += [part for package in names for part in (f"--{name}", package)]
+            case "no-index":
+                arguments += ["--no-index"] if text.lower() in _TRUE else []
             case "trusted-host":
                 environment["UV_INSECURE_HOST"] = " ".join(text.split())
             case "cert":
                 environment["SSL_CERT_FILE"] = text
             case "proxy":
                 environment |= {"HTTP_PROXY": text, "HTTPS_PROXY": text}
-            case "cache-dir":
-                # Each has its own format; the point of the setting is the disk.
-                environment["UV_CACHE_DIR"] = str(Path(text) / "uv")
-            case "keyring-provider" if text in ("auto", "disabled"):
-                pass
             case _ if name not in _WITHOUT_EFFECT.split():
                 untranslated.append(name)
     # pip takes the best version of all indexes; uv alone would stop at the first that has any.

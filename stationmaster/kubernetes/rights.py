@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from stationmaster.rendering.job_backends import BACKENDS, JobBackend
+from stationmaster.rendering.job_backends import JobBackend
 
 _MAKE: Final = ("get", "create", "patch", "delete")
 _READ: Final = ("get", "list", "watch")
@@ -142,13 +142,6 @@ def queue_rights(namespace: str) -> list[Right]:
 def priority_rights() -> list[Right]:
     """List those that a run with `priority_class=` takes."""
     return [Right("get", "scheduling.k8s.io", "priorityclasses")]
-
-
-def guest_rights(namespace: str) -> list[Right]:
-    """List every right that any run takes in an existing cluster."""
-    of_jobs = (job_rights(namespace, backend) for backend in BACKENDS.values())
-    of_options = [*queue_rights(namespace), *priority_rights(), *hyperpod_rights()]
-    return [*common_rights(namespace), *(right for each in of_jobs for right in each), *of_options]
 
 
 def hyperpod_rights() -> list[Right]:

@@ -17,12 +17,17 @@ from stationmaster.kubernetes.rights import (
     GUESTS,
     Account,
     Right,
+    common_rights,
     granted_rights,
-    guest_rights,
+    hyperpod_rights,
+    job_rights,
     needed_rights,
+    priority_rights,
+    queue_rights,
 )
 from stationmaster.rendering import pytorch_job
 from stationmaster.rendering.examples import example, saving_example
+from stationmaster.rendering.job_backends import BACKENDS
 from stationmaster.rendering.metadata import namespace
 from stationmaster.rendering.placing import placed
 from stationmaster.rendering.relay import render_relay_rights
@@ -82,7 +87,9 @@ def test_file_for_administrators_grants_exactly_what_guests_use() -> None:
         for resource in rule["resources"]
         for verb in rule["verbs"]
     ]
-    assert {*granted} == {replace(right, namespace="") for right in guest_rights(SPACE)}
+    used = [*queue_rights(SPACE), *priority_rights(), *hyperpod_rights(), *common_rights(SPACE)]
+    used += [right for backend in BACKENDS.values() for right in job_rights(SPACE, backend)]
+    assert {*granted} == {replace(right, namespace="") for right in used}
     assert len(granted) == len({*granted}), "each is listed once"
     assert binding["subjects"][0]["name"] == GUESTS
 

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from stationmaster.diagnosis.file_system_speed import Bought, NodeSpeed, judge, read_speed
-from stationmaster.domain.catalogue.file_system_speeds import SPEEDS
+from stationmaster.diagnosis.file_system_speed import SPEEDS, Bought, NodeSpeed, judge, read_speed
 from stationmaster.domain.planning.cost import FILE_SYSTEM_USD_PER_GIB_MONTH
 
 # 2.4 TiB of PERSISTENT-250: 586 MB/s to write and to read.

@@ -12,7 +12,7 @@ from stationmaster.domain.results import results_prefix
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunPhase
 
-KEYS = "nodes=2 schedule=constant warmup_steps=2"
+KEYS = "nodes=1 schedule=constant warmup_steps=2"
 
 
 @pytest.fixture(scope="module")
@@ -27,17 +27,6 @@ def first(local: World) -> Run:
     return local.wait_for_receipt(local.start(f"/train tiny-llama {KEYS} steps=6"))
 
 
-@pytest.fixture(scope="module")
-def ended(local: World, first: Run) -> dict[str, Run]:
-    """Three runs at once: one goes on, one starts from its model, one trains all of the steps."""
-    started = {
-        "resumed": local.start("/train resume last steps=+4"),
-        "weights": local.start(f"/train tiny-llama nodes=1 steps=2 weights={first.run_id}"),
-        "whole": local.start(f"/train tiny-llama {KEYS} steps=10"),
-    }
-    return {name: local.wait_for_receipt(run_id) for name, run_id in started.items()}
-
-
 def weights_of(local: World, run: Run) -> bytes:
     """The trained model, as it lies in the bucket."""
     assert local.mode.aws is not None
@@ -49,9 +38,13 @@ def weights_of(local: World, run: Run) -> bytes:
 
 
 def test_resumed_run_leaves_the_model_of_an_uninterrupted_one_bit_by_bit(
-    local: World, first: Run, ended: dict[str, Run]
+    local: World, first: Run
 ) -> None:
-    resumed, whole = ended["resumed"], ended["whole"]
+    started = [
+        local.start(f"/train {words}")
+        for words in ("resume last steps=+4", f"tiny-llama {KEYS} steps=10")
+    ]
+    resumed, whole = map(local.wait_for_receipt, started)
 
     assert resumed.phase is RunPhase.SUCCEEDED, resumed.reason
     assert resumed.request.resume_from == ResumePoint(run_id=first.run_id, step=6)
@@ -61,8 +54,9 @@ def test_resumed_run_leaves_the_model_of_an_uninterrupted_one_bit_by_bit(
     assert weights_of(local, resumed) != weights_of(local, first)
 
 
-def test_weights_of_a_run_are_trained_on(local: World, first: Run, ended: dict[str, Run]) -> None:
-    run = ended["weights"]
+def test_weights_of_a_run_are_trained_on(local: World, first: Run) -> None:
+    words = f"tiny-llama nodes=1 steps=2 weights={first.run_id}"
+    run = local.wait_for_receipt(local.start(f"/train {words}"))
 
     assert run.phase is RunPhase.SUCCEEDED, run.reason
     assert (run.request.weights_from, run.resumed_from_step) == (first.run_id, None)

@@ -5,18 +5,10 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-import aws_cdk as cdk
 import pytest
-from aws_cdk import aws_events as events
-from aws_cdk import aws_iam as iam
-from aws_cdk import aws_kms as kms
-from aws_cdk.assertions import Template
 from infra_templates import Resource, as_list, of_type, reference, text_of
 
 from lambdas.registry import FUNCTIONS, Permission
-from stacks.constructs.cluster_roles import ClusterRoles
-from stacks.constructs.permissions import grant
-from stacks.constructs.statements import Granted
 from stationmaster.aws.kinds import Actions, actions_by_module
 from stationmaster.domain.bus import EVENT_SOURCE, RELAY_BATCH_DETAIL_TYPE
 from stationmaster.domain.names import TAG_CLUSTER_ID, TAG_DEPLOYMENT
@@ -293,7 +285,15 @@ def test_stager_of_a_deployment_without_buckets_may_read_nothing(
     assert "ManagedPolicyArns" not in role["Properties"]
 
 
+# The CDK is imported where it is used: it starts a Node, which other workers do without.
 def test_stager_may_read_the_configured_buckets_only() -> None:
+    import aws_cdk as cdk
+    from aws_cdk import aws_events as events
+    from aws_cdk import aws_kms as kms
+    from aws_cdk.assertions import Template
+
+    from stacks.constructs.cluster_roles import ClusterRoles
+
     stack = cdk.Stack(cdk.App(), "roles")
     key = kms.Key(stack, "Key")
     bus = events.EventBus(stack, "Bus")
@@ -322,6 +322,13 @@ def test_stager_may_read_the_configured_buckets_only() -> None:
 
 def statements_of(*permissions: Permission, **given: Any) -> list[dict[str, Any]]:
     """What permissions come to, where they need nothing of the other stacks but `given`."""
+    import aws_cdk as cdk
+    from aws_cdk import aws_iam as iam
+    from aws_cdk.assertions import Template
+
+    from stacks.constructs.permissions import grant
+    from stacks.constructs.statements import Granted
+
     stack = cdk.Stack(cdk.App(), "some")
     role = iam.Role(stack, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
     unused = dict.fromkeys(each.name for each in fields(Granted))

@@ -15,7 +15,6 @@ from lambdas.registry import (
     FUNCTIONS,
     MACHINES,
 )
-from stacks.constructs.states import BUSY_ERRORS
 from stationmaster.domain import errors
 from stationmaster.domain.names import SYSTEM_NODE_GROUP, TRAINING_NODE_GROUP
 from stationmaster.steps.prepare_run import MAX_AWAIT, Preparation
@@ -24,18 +23,6 @@ from tests.support.state_loops import scopes, without_beginnings
 ROOT = Path(__file__).parent.parent.parent
 State = dict[str, Any]
 
-# Names that AWS documents and that the machines rely on; all others are classes of our own.
-DOCUMENTED_ERRORS = {
-    "States.ALL",
-    "States.Timeout",
-    "Lambda.ServiceException",
-    "Lambda.AWSLambdaException",
-    "Lambda.SdkClientException",
-    "Lambda.ClientExecutionTimeoutException",
-    "Lambda.Unknown",
-    "Sandbox.Timedout",
-    *BUSY_ERRORS,
-}
 # They have no Catch on purpose: when they fail after minutes of retries, the execution ends FAILED
 # and the rule on dead executions takes over.
 LAST_RESORTS = {
@@ -54,6 +41,19 @@ def load(path: str) -> dict[str, Any]:
 
 COMMITTED = [load(MACHINES[name]) for name in ("cluster", "train", "teardown")]
 CLUSTER, TRAIN, TEARDOWN = map(without_beginnings, COMMITTED)
+BUSY_ERRORS: list[str] = TRAIN["States"]["PrepareRun"]["Retry"][0]["ErrorEquals"]
+# Names that AWS documents and that the machines rely on; all others are classes of our own.
+DOCUMENTED_ERRORS = {
+    "States.ALL",
+    "States.Timeout",
+    "Lambda.ServiceException",
+    "Lambda.AWSLambdaException",
+    "Lambda.SdkClientException",
+    "Lambda.ClientExecutionTimeoutException",
+    "Lambda.Unknown",
+    "Sandbox.Timedout",
+    *BUSY_ERRORS,
+}
 # Payload key of the id that every step of a machine gets.
 OWNER = {id(CLUSTER): "cluster_id", id(TRAIN): "run_id", id(TEARDOWN): "cluster_id"}
 

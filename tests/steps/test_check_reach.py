@@ -11,10 +11,9 @@ from urllib.response import addinfourl
 
 import pytest
 
-from lambdas.check_reach import handler
+from lambdas.check_reach import handler, refusal
 from stationmaster.domain.errors import PermanentError
 from stationmaster.domain.names import cluster_name
-from stationmaster.steps.check_reach import refusal
 from tests.support.aws_steps import IDLE, Account
 
 SPEED = IDLE  # nothing ends by itself

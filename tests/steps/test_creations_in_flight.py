@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from lambdas.registry import FUNCTIONS
-from stacks.constructs.states import CALL_MARGIN_S
 from stationmaster.domain.cluster.events import ClusterPhase, ClusterPhaseChanged
 from stationmaster.domain.errors import PermanentError, StepTimedOut
 from stationmaster.domain.run.events import RunPhase
@@ -169,6 +168,8 @@ def test_teardown_after_a_refused_creation_waits_for_nothing(account: Account):
 
 
 def test_grace_is_longer_than_a_function_may_live_and_its_call_may_take():
+    from stacks.constructs.states import CALL_MARGIN_S  # starts the CDK
+
     longest = max(
         function.timeout_s
         for function in FUNCTIONS

@@ -15,6 +15,7 @@ from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.cluster.spec import spec_for_any
 from stationmaster.domain.errors import BadParameter, NotPossibleNow, ResourceFailed
 from stationmaster.domain.resources import ResourceKind
+from stationmaster.local.aws.moto_patches.capacity_reservations import CapacityReservation
 from stationmaster.preflight import examine
 from stationmaster.preflight.findings import Finding, Severity
 from stationmaster.preflight.subject import of_request
@@ -167,9 +168,9 @@ def test_reservation_that_runs_cannot_use_is_refused_with_the_reason(
         account.services.reservations.look_up(reservation_id)
 
 
-def test_reservation_that_has_ended_is_refused(account: Account):
+def test_reservation_that_has_ended_is_refused(account: Account, monkeypatch: pytest.MonkeyPatch):
     reservation_id = reserve(account)
-    account.aws.client("ec2").cancel_capacity_reservation(CapacityReservationId=reservation_id)
+    monkeypatch.setattr(CapacityReservation, "state", "cancelled")
 
     with pytest.raises(
         NotPossibleNow, match=f"{reservation_id} is cancelled, and only an active one"

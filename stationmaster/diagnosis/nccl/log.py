@@ -58,8 +58,6 @@ class Table:
     out_of_bounds: int | None = None
     """Wrong values by the last lines; None where they are missing."""
     average_busbw_gbps: float | None = None
-    num_partial_rows: int = 0
-    """The number of rows of which no half could be read."""
     is_complete: bool = False
     """Whether the test's last lines are there."""
 
@@ -149,12 +147,9 @@ class TableReader:
         partial, self._partial = self._partial, None
         if partial is None:
             return
-        row = partial.row()
-        table = self._table()
-        if row is None:
-            table.num_partial_rows += 1
-        elif len(table.rows) < _MAX_ROWS and row not in table.rows[-3:]:
-            table.rows.append(row)
+        row, rows = partial.row(), self._table().rows
+        if row is not None and len(rows) < _MAX_ROWS and row not in rows[-3:]:
+            rows.append(row)
 
     def _take_comment(self, line: str) -> None:
         if settings := _SETTINGS.search(line):

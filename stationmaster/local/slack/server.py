@@ -12,11 +12,12 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 
 import uvicorn
 
 from stationmaster.local.saved import Saved
-from stationmaster.local.slack import limits, saved_workspace
+from stationmaster.local.slack import limits
 from stationmaster.local.slack.api import WebApi
 from stationmaster.local.slack.app_requests import AppRequests
 from stationmaster.local.slack.config import SlackAppConfig
@@ -24,9 +25,10 @@ from stationmaster.local.slack.endpoint import Endpoint
 from stationmaster.local.slack.interactions import Interactions
 from stationmaster.local.slack.limits import RateLimiter
 from stationmaster.local.slack.methods import METHODS
-from stationmaster.local.slack.records import Json
+from stationmaster.local.slack.records import Channel, Json, Message, SlackFile
 from stationmaster.local.slack.tickets import Triggers
 from stationmaster.local.slack.web import build_application
+from stationmaster.local.slack.workspace import Change, Workspace
 
 _START_TIMEOUT_S = 600  # ends a hang
 _STOP_TIMEOUT_S = 15
@@ -174,11 +176,48 @@ class LocalSlack:
         self._app.close()
 
     def keep_in(self, saved: Saved) -> None:
-        """Show what an earlier start has saved, and save what changes; see `saved_workspace`."""
-        saved_workspace.keep(self._endpoint.workspace, saved, base_url=self.url)
+        """Show what an earlier start has saved, and save what changes."""
+        _keep(self._endpoint.workspace, saved, base_url=self.url)
 
 
 def _bind_refusal(exc: OSError, port: int) -> str:
     if exc.errno in (errno.EACCES, errno.EPERM):
         return f"port {port} needs privileges that this user has not; choose 1024 or above"
     return f"port {port} of 127.0.0.1 is taken; choose another one"
+
+
+_CHANNEL, _MESSAGE, _FILE = "channel", "message", "file"
+
+
+def _keep(workspace: Workspace, saved: Saved, *, base_url: str) -> None:
+    """Show what the last start has saved, and save every change from now on.
+
+    What only one person sees is not saved, as in Slack, which forgets it at the next load.
+
+    Raises:
+        ValueError, KeyError, TypeError, sqlite3.DatabaseError: it is not what was saved.
+    """
+    channels = [Channel(**about) for about, _ in saved.rows(_CHANNEL)]
+    files = [SlackFile(**about, content=content) for about, content in saved.rows(_FILE)]
+    described = {file.id: file.to_json(base_url=base_url) for file in files}
+    messages = [Message(**about) for about, _ in saved.rows(_MESSAGE)]
+    for message in messages:
+        # The address of a file has the port of its start.
+        message.files = [described.get(file["id"], file) for file in message.files]
+    workspace.fill(channels, messages, files)
+    workspace.listen(lambda change: _save(workspace, saved, change))
+
+
+def _save(workspace: Workspace, saved: Saved, change: Change) -> None:
+    payload = change.payload
+    if change.kind == "channel":
+        saved.put(_CHANNEL, payload["id"], payload)
+    elif change.kind == "deleted":
+        saved.put(_MESSAGE, f"{payload['channel']}/{payload['ts']}", None)
+    elif change.kind == "message" and not payload["is_ephemeral"]:
+        message = workspace.get(payload["channel"], payload["ts"])
+        saved.put(_MESSAGE, f"{message.channel}/{message.ts}", asdict(message))
+        for shared in message.files:
+            file = workspace.files[shared["id"]]
+            about = {name: value for name, value in asdict(file).items() if name != "content"}
+            saved.put(_FILE, file.id, about, file.content or b"")

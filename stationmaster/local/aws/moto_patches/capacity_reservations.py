@@ -1,6 +1,6 @@
 """EC2's capacity reservations, on demand and in blocks, which moto 5.2.5 does not have.
 
-One is made, or a block is found and bought; both are described, the first is cancelled. What runs
+One is made, or a block is found and bought; both are described. What runs
 in one is counted from the instances that the node groups of `local.aws.services.eks_nodes` launch
 with it as their target.
 """
@@ -34,7 +34,6 @@ class CapacityReservation:
     zone: str
     total: int
     placement_group_arn: str = ""
-    made_as: str = "active"
     window: tuple[datetime, datetime] | None = None
     """Start and end of a capacity block."""
     id: str = field(default_factory=lambda: random_id("cr"))
@@ -43,8 +42,8 @@ class CapacityReservation:
     @property
     def state(self) -> str:
         """As EC2 calls it; that of a block follows from the time."""
-        if self.window is None or self.made_as != "active":
-            return self.made_as
+        if self.window is None:
+            return "active"
         starts_at, ends_at = self.window
         now = datetime.now(UTC)
         return "scheduled" if now < starts_at else "active" if now < ends_at else "expired"
@@ -153,19 +152,6 @@ def _describe(self: Any) -> ActionResult:
     return ActionResult({"CapacityReservations": found})
 
 
-def _cancel(self: Any) -> ActionResult:
-    found = reservations(self.ec2_backend).get(self._get_param("CapacityReservationId"))
-    if found is None:
-        raise EC2ClientError(
-            "InvalidCapacityReservationId.NotFound", "The capacity reservation does not exist"
-        )
-    if found.window is not None:
-        # Source: EC2 user guide, "Capacity Blocks for ML": a block cannot be cancelled.
-        raise EC2ClientError("OperationNotPermitted", "You can't cancel a Capacity Block")
-    found.made_as = "cancelled"
-    return ActionResult({"Return": True})
-
-
 def _offer(self: Any) -> ActionResult:
     """Return one block of what is asked for, as early as it may be; its id says what it is."""
     hours = int(self._get_param("CapacityDurationHours"))
@@ -212,6 +198,5 @@ def apply() -> None:
     """Add what is missing."""
     EC2Response.create_capacity_reservation = _create
     EC2Response.describe_capacity_reservations = _describe
-    EC2Response.cancel_capacity_reservation = _cancel
     EC2Response.describe_capacity_block_offerings = _offer
     EC2Response.purchase_capacity_block = _buy
