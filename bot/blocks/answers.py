@@ -351,10 +351,8 @@ def budget_changed(run: Run) -> Content:
     budget, asked = md.money(run.request.budget_usd or 0), run.open_approval
     text = f"{md.code(run.run_id, 120)} is stopped once it has cost {budget}"
     if asked is not None and asked.is_of_budget:
-        text = (
-            f"the budget of {md.money(asked.wish.usd)} for {md.code(run.run_id, 120)} waits for an "
-            "approval, see its card; until then nothing changes"
-        )
+        budget = md.money(asked.wish.usd)
+        text = f"the budget of {budget} waits for an approval on the card, nothing changes before"
     return Content(text=text, blocks=[section(f"{md.DONE} {text}.")])
 
 

@@ -1,6 +1,4 @@
-"""What the card and the thread of a run, or of a kept cluster, show of its approval, or of that of
-a larger budget.
-"""
+"""What the card and thread of a run or kept cluster show of its approval, or a larger budget's."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ from bot.blocks.thread_lines import (
     check_line,
     preflight_line,
     replacement_line,
+    room_line,
     settled_line,
     zone_line,
 )
@@ -150,11 +151,7 @@ def _line(event: ThreadEvent, cluster: Cluster) -> str:
         case cl.ClusterPreflightWarned():
             return preflight_line(event)
         case RoomLow():
-            free = f"{event.free_gib:,} of {event.size_gib:,} GiB are free"
-            return (
-                f"{md.WARNING} *its file system is almost full*{ping}: {free}; delete what is not "
-                "needed in /fsx/runs and /fsx/data, or use a cluster with a larger file_system="
-            )
+            return room_line(event, ping)
         case NodesSeen(reason=""):
             listed = f", {len(event.nodes)} listed" if len(event.nodes) < event.num_nodes else ""
             nodes = counted(event.num_nodes, "node")

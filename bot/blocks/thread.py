@@ -19,7 +19,6 @@ from bot.blocks.thread_lines import ThreadEvent, is_failure, line_of
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.cluster.nodes import NodesSeen
 from stationmaster.domain.cluster.resources import ResourceStatus
-from stationmaster.domain.cluster.room import RoomLow
 from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.reactions.ending import outcome_of
 from stationmaster.domain.resources import ResourceKind
@@ -43,7 +42,7 @@ _NEVER: Final = (
     *(ev.ProgressReported, ev.DataReported),
     *(ev.BackupStarted, ev.BackupLookedAt, ev.TrainingPreparing),
     *(cl.ClusterRequested, cl.LeaseRequested, cl.LeaseGranted, cl.LeaseReleased),
-    *(ev.RescaleBegan, cl.LeaseLimited, cl.LeaseResized, NodesSeen, RoomLow),
+    *(ev.RescaleBegan, cl.LeaseLimited, cl.LeaseResized, NodesSeen),
     *(cl.KeepExtended, cl.KeepEnding, cl.KeepEnded, cl.DeletionRequested, cl.PassBegan),
     *(cl.ClusterPhaseChanged, cl.ResourceRequested, cl.ResourceSeen, cl.ResourceRefused),
     *(cl.TeardownStarted, cl.TeardownCompleted, cl.TeardownFailed),

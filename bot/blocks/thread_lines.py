@@ -17,6 +17,7 @@ from bot.blocks.running import apart_line, detection_line, network_line
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.cluster.events import ClusterEvent
 from stationmaster.domain.cluster.replacements import MAX_REPLACED
+from stationmaster.domain.cluster.room import RoomLow
 from stationmaster.domain.reactions.ending import stop_reason
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run import events as ev
@@ -87,6 +88,8 @@ def line_of(same: list[ThreadEvent], run: Run) -> str:
             return f"\u25b8 the job will be a {first.kind}: the cluster has its operator"
         case cl.ZoneGivenUp():
             return zone_line(first)
+        case RoomLow():
+            return room_line(first, f" {md.user(run.request.user_id)}")
         case cl.NodeReplacementBegan() | cl.NodeReplaced():
             return replacement_line(first)
         case _ if isinstance(first, ev.ResultsEvent):
@@ -296,6 +299,15 @@ def zone_line(event: cl.ZoneGivenUp) -> str:
         lacking = "room for a file system"
     here, there = md.escape(event.zone, 40), md.escape(event.next_zone, 40)
     return f"{md.WARNING} no {lacking} in {here}, trying {there}"
+
+
+def room_line(event: RoomLow, ping: str) -> str:
+    """Say that a cluster's file system is almost full, and what to do."""
+    free = f"{event.free_gib:,} of {event.size_gib:,} GiB are free"
+    return (
+        f"{md.WARNING} *its file system is almost full*{ping}: {free}; delete what is not "
+        "needed in /fsx/runs and /fsx/data, or use a cluster with a larger file_system="
+    )
 
 
 def replacement_line(event: cl.NodeReplacementBegan | cl.NodeReplaced) -> str:

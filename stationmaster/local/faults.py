@@ -102,6 +102,7 @@ _FAULTS: Final = (
         "FSx gives up on the file system",
         "FSx API reference, FileSystemFailureDetails",
     ),
+    NamedFault("file-system-fills", "1 GiB of the file system is left", "FSx user guide, metrics"),
     NamedFault(
         "no-storage-in-first-zone",
         "FSx has storage for a file system in every zone but the region's first",

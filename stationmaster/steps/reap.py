@@ -171,16 +171,16 @@ def _help_cluster(services: Services, cluster: Cluster) -> bool:
 
 
 def _warn_of_room(services: Services, cluster: Cluster) -> None:
-    """Warn, once a day, of too little room on the file system that a kept cluster has of its own.
+    """Warn, once a day, of too little room on the file system that a cluster has of its own.
 
-    Also while nobody trains; a run that does asks for itself.
+    Also while nobody trains, and of programs that do not ask for it with their checkpoints.
     """
     own = [
         each.resource_id
         for each in cluster.resources.values()
         if each.kind is ResourceKind.FILE_SYSTEM and each.resource_id and each.deleted_at is None
     ]
-    if not own or not cluster.is_kept or cluster.phase is not ClusterPhase.READY:
+    if not own or cluster.phase is not ClusterPhase.READY:
         return
     size, now = cluster.spec.file_system.storage_gib, services.now()
     free = services.file_system_room.free_gib(own[-1])

@@ -30,6 +30,7 @@ from bot.blocks.thread import thread_message
 from stationmaster.domain.approvals import Approval, Wish
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.cluster.resources import Resource, ResourceStatus
+from stationmaster.domain.cluster.room import RoomLow
 from stationmaster.domain.detected import Detection, Kind
 from stationmaster.domain.reactions.run import POLICY
 from stationmaster.domain.resources import ResourceKind
@@ -422,6 +423,7 @@ ASKED = Approval(reasons=("r",), wish=WISH, approvers=("U0LEAD",), needed=1, ask
         (event(ev.ApprovalDecided, decision="refused", user_id="U0LEAD"), running(), True),
         (event(ev.ApprovalDecided, decision="refused"), running(), True),
         (event(ev.ResultsUnsaved, reason="r"), running(), True),
+        (event(RoomLow, free_gib=1, size_gib=1200), running(), True),
         (event(ev.StopRequested, user_id="U0X"), running(), False),
         (event(ev.SavingRequested, user_id="U0X"), running(), False),
         (event(ev.ResultsGivenUp, user_id="U0X"), running(), False),

@@ -272,10 +272,17 @@ def test_reaper_logs_figures_as_cloudwatch_reads_them(
     assert line["OpenClusters"] == [1.0]
 
 
-def test_kept_cluster_with_little_room_is_warned_of_once_a_day(
-    alone: Account, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_cluster_with_little_room_is_warned_of_once_a_day(
+    alone: Account, monkeypatch: pytest.MonkeyPatch, is_kept: bool
 ):
-    alone.keep(ClusterPhase.PROVISIONING, ClusterPhase.VALIDATING, ClusterPhase.READY)
+    phases = (ClusterPhase.PROVISIONING, ClusterPhase.VALIDATING, ClusterPhase.READY)
+    if is_kept:
+        alone.keep(*phases)
+    else:
+        alone.lease()
+        for phase in phases:
+            alone.happen_to_cluster(cluster_events.ClusterPhaseChanged, phase=phase)
     made = {"kind": ResourceKind.FILE_SYSTEM, "name": "lustre"}
     alone.happen_to_cluster(cluster_events.ResourceRequested, **made)
     alone.happen_to_cluster(cluster_events.ResourceCreated, **made, resource_id="fs-1")

@@ -1,4 +1,4 @@
-"""Too little that is free on the file system of a kept cluster."""
+"""Too little that is free on the file system that was made for a cluster."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LOW: Final = 0.1
 
 
 class RoomLow(Event):
-    """The file system that was made for a kept cluster is almost full."""
+    """The file system that was made for a cluster is almost full."""
 
     type: Literal["cluster.room_low"] = "cluster.room_low"
     cluster_id: ClusterId

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from moto.cloudwatch.models import cloudwatch_backends
 from moto.core.resource_tagging import TaggedResource
 from moto.ec2.models import ec2_backends
 
@@ -114,6 +115,14 @@ class FsxService(Associations):
         if failure:
             message = f"The file system could not be created: {failure}"
             described["FailureDetails"] = {"Message": message}
+        elif "file-system-fills" in faults:
+            self._report_free(described["FileSystemId"])
+
+    def _report_free(self, identity: str) -> None:
+        """Tell CloudWatch that a GiB is free."""
+        cloudwatch = cloudwatch_backends[self.emulation.account_id][self.emulation.region]
+        about = {"Dimensions": [{"Name": "FileSystemId", "Value": identity}], "Value": 2**30}
+        cloudwatch.put_metric_data("AWS/FSx", [about | {"MetricName": "FreeDataStorageCapacity"}])
 
     def _is_in_first_zone(self, described: dict[str, Any]) -> bool:
         subnet = self._ec2().get_subnet(described["SubnetIds"][0])
