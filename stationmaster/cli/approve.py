@@ -35,7 +35,9 @@ def approve(arguments: argparse.Namespace) -> int:
         words=words,
     )
     asked = approving.approve(services, name, who).approval
-    what = "the larger budget of " if asked is not None and asked.is_of_budget else ""
-    starts = "it begins" if asked is None or asked.is_given else "others have to agree as well"
-    print(f"{what}{name} is approved by {identity}; {starts}")
+    what, starts = name, "it begins"
+    if asked is not None and asked.is_of_budget:
+        what, starts = f"a larger budget for {name}", "it holds from now on"
+    starts = starts if asked is None or asked.is_given else "others have to agree as well"
+    print(f"{what} is approved by {identity}; {starts}")
     return 0
