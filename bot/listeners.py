@@ -213,9 +213,8 @@ def _answer(
         case requests.StopRun():
             return _stop(services, command, who)
         case requests.StudyRuns():
-            begun = commands.request_study(
-                services, command, who, request_id=request_id, announce=announcer.announce_run
-            )
+            post = announcer.announce_run, announcer.announce_cluster
+            begun = commands.request_study(services, command, who, *post, request_id=request_id)
             return answers.study_requested(begun)
         case requests.SetBudget(label=label, usd=usd):
             return answers.budget_changed(commands.change_budget(services, label, who, usd=usd))

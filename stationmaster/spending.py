@@ -154,7 +154,7 @@ def _of_kept(
 
 
 def _kept_s(cluster: Cluster, now: datetime) -> float:
-    left = (cluster.keep_until - now).total_seconds() if cluster.keep_until is not None else 0.0
+    left = ((cluster.keep_until or cluster.study_until or now) - now).total_seconds()
     return max(left, *(lease.keep_s for lease in cluster.open_leases), 0.0)
 
 

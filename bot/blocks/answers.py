@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from bot.actions import MOST_TYPED, ActionId
+from bot.blocks import cluster_parts as parts
 from bot.blocks import mrkdwn as md
 from bot.blocks import words
 from bot.blocks.elements import (
@@ -26,6 +27,7 @@ from stationmaster.domain.bus import LogTail
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.catalogue.recipes import FRAMEWORK_NAMES, Recipe
 from stationmaster.domain.catalogue.training_config import ImageTraining
+from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.commands.table import APP_NAME, COMMAND, START, TYPED_SUBCOMMANDS
 from stationmaster.domain.keys.names import key_names
 from stationmaster.domain.planning.cost import hourly_price
@@ -253,6 +255,8 @@ def study_requested(begun: Begun) -> Content:
         f"{md.escape(run.request.title, 100)} {md.DOT} about {words.planned_cost(run)}"
         for run in begun.runs
     ]
+    if begun.cluster is not None:
+        lines.append(_cluster_of_study(begun.cluster))
     blocks = [
         section("\n".join([title, *lines])),
         context(
@@ -260,10 +264,19 @@ def study_requested(begun: Begun) -> Content:
             "what they have measured. `/train stop RUN` ends one, and the others go on."
         ),
     ]
-    if begun.refused:
-        why = md.escape(begun.refused, 600)
-        blocks.insert(1, section(f"{md.WARNING} The next was not started: {why}"))
     return Content(text=f"{len(begun.runs)} runs of a study {verb}", blocks=blocks)
+
+
+def _cluster_of_study(cluster: Cluster) -> str:
+    """Say what is made for a study, for how long, and what all of it costs."""
+    planned = (cluster.study_until or cluster.requested_at) - cluster.requested_at
+    usd = cluster.spec.price_per_hour_usd * planned.total_seconds() / 3600
+    waits = ", once it is approved" if cluster.awaits_approval else ""
+    return (
+        f"Cluster {md.code(cluster.label, 60)} is made for them{waits}, and goes with the last: "
+        f"{parts.machines(cluster.spec)}, for all of it about {md.duration(planned)} and "
+        f"{md.money(usd)}"
+    )
 
 
 def _what_follows(run: Run) -> str:
@@ -341,7 +354,10 @@ def report_follows(run: Run) -> Content:
 
 def stop_accepted(run: Run) -> Content:
     stays = run.request.cluster_id is not None or run.request.keep_s > 0
-    what = "its cluster stays" if stays else "everything it created will be deleted"
+    if run.request.goes_with_study:
+        what = "the others of its study go on, and their cluster goes with the last"
+    else:
+        what = "its cluster stays" if stays else "everything it created will be deleted"
     text = f"{md.code(run.run_id, 120)} is being stopped; {what}"
     return Content(text=text, blocks=[section(f"\U0001f6d1 {text}.")])
 

@@ -103,7 +103,7 @@ def spending_of_change(services: Services, cluster: Cluster, change: Change | No
 
 
 def _end(cluster: Cluster, now: datetime) -> datetime:
-    return max(now, cluster.keep_until or now)
+    return max(now, cluster.keep_until or cluster.study_until or now)
 
 
 def refuse_change(services: Services, cluster: Cluster, change: Change | None) -> None:

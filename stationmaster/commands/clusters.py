@@ -28,12 +28,14 @@ from stationmaster.domain.cluster.events import (
     ClusterPhase,
     ClusterRequested,
     DeletionRequested,
+    LeaseRequested,
     Requester,
 )
 from stationmaster.domain.commands.requests import CreateCluster
 from stationmaster.domain.durations import typed_duration
 from stationmaster.domain.errors import NotPossibleNow, StationmasterError
 from stationmaster.domain.keys.validate import refuse_unmeasurable
+from stationmaster.domain.names import study_cluster
 from stationmaster.domain.rules import Act
 from stationmaster.domain.run.view import ClusterView
 from stationmaster.log_keys import learn
@@ -41,6 +43,7 @@ from stationmaster.services import Services
 
 # Posts the card of a cluster that is about to be written; what it returns deletes that card.
 AnnounceCluster = Callable[[Cluster], Callable[[], None]]
+_Posts = AnnounceCluster | None
 
 
 def create_cluster(
@@ -67,12 +70,15 @@ def create_cluster(
     """
     now = services.now()
     cluster_id = new_cluster_id(wish.name, dedup_key=f"{who.team_id}/{request_id}")
+    cluster_id = study_cluster([*wish.runs]) if wish.runs else cluster_id
+    until = now + timedelta(seconds=wish.ttl_s)
     requested = ClusterRequested(
         **services.cluster_stamp(cluster_id, "requested", at=now),
         spec=wish.spec,
-        name=wish.name,
+        name=cluster_id if wish.runs else wish.name,
         requester=Requester(team_id=who.team_id, channel_id=who.channel_id, user_id=who.user_id),
-        keep_until=now + timedelta(seconds=wish.ttl_s),
+        keep_until=until if not wish.runs else None,
+        study_until=until if wish.runs else None,
         idle_s=wish.idle_s,
         is_full=wish.options.is_full,
         measures_nccl=wish.options.measures_nccl,
@@ -81,7 +87,7 @@ def create_cluster(
         bought = wish_of_change(start(requested), None, " ".join(who.words.split()), at=now)
         asked = approval_of(services, bought, channel_id=who.channel_id)
         requested = requested.model_copy(update={"approval": asked})
-        cluster, created = _create(services, requested, announce=announce)
+        cluster, created = _create(services, requested, wish, announce)
     # Also for a cluster that exists: an earlier delivery may have ended between the two.
     start_pass(services, cluster)
     follow_up(services, cluster)
@@ -90,7 +96,7 @@ def create_cluster(
 
 
 def _create(
-    services: Services, requested: ClusterRequested, *, announce: AnnounceCluster | None
+    services: Services, requested: ClusterRequested, wish: CreateCluster, announce: _Posts
 ) -> tuple[Cluster, bool]:
     known = services.cluster_states.find(requested.cluster_id)
     if known is not None:
@@ -98,6 +104,17 @@ def _create(
     named = services.cluster_states.find_named(requested.name)
     if named is not None and named.is_open:
         raise _name_taken(requested.name)
+    places = [
+        LeaseRequested(
+            **services.cluster_stamp(requested.cluster_id, "lease.requested", run_id),
+            run_id=run_id,
+            nodes=each.plan.nodes,
+            min_nodes=each.plan.min_nodes,
+            keep_s=each.options.keep_s,
+            alone=True,
+        )
+        for run_id, each in wish.runs.items()
+    ]
     asked = spending_of_change(services, start(requested), None)
     limits = check_limits(services, asked)  # before its card is posted
     take_back = announce(start(requested)) if announce is not None else _nothing
@@ -106,7 +123,7 @@ def _create(
             services,
             asked,
             requested.cluster_id,
-            lambda also: services.cluster_states.create(requested, also=also),
+            lambda also: services.cluster_states.create(requested, *places, also=also),
             limits=limits,
         )
     except StationmasterError:

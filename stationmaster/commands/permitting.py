@@ -30,6 +30,8 @@ class Actor:
     via: str = "command"
     words: str = ""
     """What was typed, or what the button says."""
+    same: str = ""
+    """What a moment later counts as the same again; `words` where it is empty."""
 
     @property
     def is_guest(self) -> bool:

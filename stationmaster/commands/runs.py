@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -200,7 +200,7 @@ def request_run(
         announce: posts the run's card where the run is to be followed, before anything is written
             or started. When it raises, nothing is started. Where the card has to wait, the notifier
             posts it and starts the run; without `announce` it only posts it.
-        study: the runs of the study that it is one of.
+        study: the runs of the study that it is one of; its own id is the `request_id` then.
 
     Returns:
         The run, and whether this call created it.
@@ -212,6 +212,7 @@ def request_run(
         NotPermitted: the person may start nothing in this channel.
     """
     run_id = new_run_id(start.recipe, dedup_key=f"{who.team_id}/{request_id}")
+    run_id = RunId(request_id) if study else run_id
     with acting(services, who, rules.START, about=run_id):
         run, created = _request(services, start, who, run_id, announce, study)
     learn(run_id=run.run_id)
@@ -229,16 +230,8 @@ def _request(
     announce: Announce | None,
     study: tuple[RunId, ...],
 ) -> tuple[Run, bool]:
-    _check_data(services, start, channel_id=who.channel_id)
-    _check_push(services, start)
-    _check_tracker(services, start)
-    if missing := _missing_image(services, start):
-        raise NotPossibleNow(missing)
+    check_start(services, start, channel_id=who.channel_id)
     plan = start.plan
-    if not plan.fits:
-        # A plan, because what fits may cost more than what was asked for.
-        remedy = f"/train plan {start.fitting_words}" if start.fitting_words else None
-        raise NotPossibleNow(f"{start.recipe} {plan.misfits[0]}", suggestion=remedy)
     request = start.requested(
         command=who.words,
         team_id=who.team_id,
@@ -254,25 +247,49 @@ def _request(
         price_per_hour_usd=plan.price_per_hour_usd,
         estimated_cost_usd=plan.estimated_cost_usd,
         emulated_speed=services.settings.emulated_speed,
-        approval=approval_of(services, wish_of(start), channel_id=who.channel_id),
+        approval=approval_of(services, wish_of(start), channel_id=who.channel_id)
+        if not request.goes_with_study  # what its cluster buys was asked for with that
+        else None,
     )
-    words = "\x1f".join((who.team_id, who.channel_id, who.user_id, " ".join(who.words.split())))
-    dedup_key = hashlib.sha256(words.encode()).hexdigest()
+    existing, dedup_key = asked_already(services, run_id, who, at=requested.at)
+    if existing is not None:
+        return existing, False
     return _create(services, requested, dedup_key=dedup_key, announce=announce)
+
+
+def check_start(services: Services, start: StartRun, *, channel_id: str) -> None:
+    """Refuse what could not train, before anything is written; raises as request_run."""
+    _check_data(services, start, channel_id=channel_id)
+    _check_push(services, start)
+    _check_tracker(services, start)
+    if missing := _missing_image(services, start):
+        raise NotPossibleNow(missing)
+    if not start.plan.fits:
+        # A plan, because what fits may cost more than what was asked for.
+        remedy = f"/train plan {start.fitting_words}" if start.fitting_words else None
+        raise NotPossibleNow(f"{start.recipe} {start.plan.misfits[0]}", suggestion=remedy)
+
+
+def asked_already(
+    services: Services, run_id: RunId, who: Actor, *, at: datetime
+) -> tuple[Run | None, str]:
+    """Return the run that this request has started, or the same words; and their key."""
+    typed = " ".join((who.same or who.words).split())
+    words = "\x1f".join((who.team_id, who.channel_id, who.user_id, typed))
+    dedup_key = hashlib.sha256(words.encode()).hexdigest()
+    find = partial(services.runs.find_request, run_id, at=at)
+    existing = find(dedup_key=dedup_key)
+    while existing is not None and existing.run_id != run_id and _is_over(existing):
+        # The same words are meant once more, for example with a script that was edited.
+        dedup_key = hashlib.sha256(f"{dedup_key}{existing.run_id}".encode()).hexdigest()
+        existing = find(dedup_key=dedup_key)
+    return existing, dedup_key
 
 
 def _create(
     services: Services, requested: RunRequested, *, dedup_key: str, announce: Announce | None
 ) -> tuple[Run, bool]:
-    """Announce and write a new run, unless the request has started one already."""
-    find = partial(services.runs.find_request, requested.run_id, at=requested.at)
-    existing = find(dedup_key=dedup_key)
-    while existing is not None and existing.run_id != requested.run_id and _is_over(existing):
-        # The same words are meant once more, for example with a script that was edited.
-        dedup_key = hashlib.sha256(f"{dedup_key}{existing.run_id}".encode()).hexdigest()
-        existing = find(dedup_key=dedup_key)
-    if existing is not None:
-        return existing, False
+    """Announce and write a new run."""
     asked = spending_of_run(requested)
     limits = check_limits(services, asked)  # before its card is posted
     announced = announce(start_run(requested)) if announce is not None else Announced(lambda: None)

@@ -5,7 +5,7 @@ Each is a pure function of an id, so that teardown and reaper find what a crashe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from stationmaster.domain.ids import ClusterId, RunId
@@ -73,6 +73,11 @@ METRICS_ACCOUNT: Final = "cloudwatch-agent"
 SHARED_MOUNT: Final = "/fsx"
 # The directory of the file system that shows a linked bucket. FSx makes it, and owns it.
 LINKED_PATH: Final = "/linked"
+
+
+def study_cluster(study: Sequence[RunId]) -> ClusterId:
+    """Return the id, and the name, of the cluster that is made for these runs."""
+    return ClusterId(f"study-{study[0][-8:]}")
 
 
 def cluster_name(cluster_id: str) -> str:

@@ -23,7 +23,7 @@ from stationmaster.domain.reactions import cluster as cluster_reactions
 from stationmaster.domain.reactions.cluster import LookedAfter
 from stationmaster.domain.reactions.run import POLICY, decide
 from stationmaster.domain.reactions.seen import CardMissing, LeaseFound
-from stationmaster.domain.reactions.workflow import Do, RecordCrash, WorkflowFound
+from stationmaster.domain.reactions.workflow import GRACE, Do, RecordCrash, WorkflowFound
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import RunPhase
@@ -34,7 +34,7 @@ from stationmaster.setting_aside import set_aside
 from stationmaster.steps.keep_clock import look_at_clock
 from stationmaster.steps.parts.budgets import look_at_budget
 from stationmaster.steps.parts.holders import is_held
-from stationmaster.steps.parts.records import change_phases
+from stationmaster.steps.parts.records import change_phases, run_left
 from stationmaster.steps.record_events import record_dead_execution
 from stationmaster.steps.release_lease import release_lease
 from stationmaster.steps.release_run import release_run
@@ -198,6 +198,10 @@ def _release_leases(services: Services, cluster: Cluster) -> bool:
     """
     runs, unreadable = services.runs.load_each(cluster.waiting_runs)
     for run_id, why in unreadable.items():
+        if cluster.study_until is not None and not any(services.runs.rare_events(run_id)):
+            if services.now() - cluster.requested_at >= GRACE:  # it was never written
+                follow_up(services, run_left(services, cluster, run_id))
+            continue
         report = partial(_report_unreadable, services, cluster, run_id, why)
         _is_helped("run_id", run_id, report)
     ended = [

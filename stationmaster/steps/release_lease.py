@@ -20,8 +20,8 @@ def release_lease(services: Services, run_id: RunId) -> None:
     run = services.runs.load(run_id)
     if Do.RELEASE_LEASE not in decide(run, WorkEnds(), POLICY):
         return
-    attempt = run.attempt
-    cluster = services.cluster_states.find(attempt.cluster_id) if attempt is not None else None
+    cluster_id = run.cluster_id or run.request.cluster_id  # there, a study keeps it a place
+    cluster = services.cluster_states.find(cluster_id) if cluster_id is not None else None
     if cluster is None:
         return  # the run ended before it came to a cluster
     cluster = run_left(services, cluster, run_id)

@@ -12,12 +12,15 @@ from PIL import Image
 from recording_slack import RecordingSlack, Refusal
 
 from bot.actions import RunButton
+from bot.blocks.comparing import runs_compared
 from stationmaster import spending
+from stationmaster.commands.comparing import Comparison
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run import events as ev
 from stationmaster.domain.run.attempts import attempt_id
 from stationmaster.domain.run.request import Placement
+from stationmaster.domain.run.view import RunView
 from stationmaster.services import Services
 from stationmaster.settings import Settings
 from tests.support.artifacts_world import BUCKET, save_run
@@ -138,6 +141,53 @@ def test_study_is_a_run_for_each_value_however_often_it_is_delivered(
     assert [(run.request.nodes, run.request.alone) for run in runs] == [(1, True), (4, True)]
     assert all(set(run.request.study) == {each.run_id for each in runs} for run in runs)
     assert len(slack.cards) == 2
+
+
+def test_study_without_on_makes_one_cluster_however_often_and_under_what_id_it_comes(
+    person: Person, services: Services, slack: RecordingSlack, settings: Settings, set_rules: Any
+) -> None:
+    set_rules({"approval": {"instance_types": ["m5.2xlarge"]}, "together": {"runs": 3}})
+    text = "study tiny-llama nodes=1,2,4 steps=9"
+
+    first = seen(person.type(text))
+    again = seen(person.type(text))
+    assert "runs at most 3 at a time" in seen(person.type(f"{text} seed=2"))
+
+    runs = services.runs.list_recent()
+    (cluster,) = services.cluster_states.list_open()
+    assert len(runs) == 3
+    assert len(slack.cards) == 4
+    assert "nothing is new" in again
+    in_turn = [run.run_id for run in sorted(runs, key=lambda run: run.request.nodes)]
+    assert cluster.waiting_runs == in_turn
+    assert (cluster.name, cluster.spec.nodes, cluster.keep_until) == (cluster.cluster_id, 4, None)
+    assert all(run.request.goes_with_study and not run.awaits_approval for run in runs)
+    assert cluster.awaits_approval
+    assert cluster.approval is not None
+    assert cluster.approval.wish.usd > 0
+    for part in (f"`{cluster.label}` is made for them, once it is approved", "4 \u00d7 m5.2xlarge"):
+        assert part in first
+    assert f"and ${cluster.approval.wish.usd:.2f}" in first
+    stop = RunButton(run_id=in_turn[1]).model_dump_json()
+    person.press("stop_run", stop)
+    assert "their cluster goes with the last" in slack.responses[-1].seen
+    shown = runs_compared(
+        Comparison((RunView(runs[0], cluster), RunView(runs[1], cluster)), (), ()),
+        has_picture=False,
+        now=cluster.requested_at,
+    )
+    assert f"`{cluster.label}` has cost $0.00 so far; $0.00 of it" in str(shown.blocks)
+
+
+def test_study_that_would_go_over_a_limit_writes_and_posts_nothing(
+    person: Person, services: Services, slack: RecordingSlack, set_rules: Any
+) -> None:
+    for limit in ({"runs": 2}, {"usd_per_hour": 1.0}, {"usd_a_month": 0.5}):
+        set_rules({"together": limit})
+        assert "this channel" in seen(person.type("study tiny-llama nodes=1,2,4 steps=9"))
+
+    assert services.runs.list_recent() == services.cluster_states.list_open() == []
+    assert slack.cards == []
 
 
 def test_table_of_a_study_comes_once_when_the_last_of_its_runs_has_ended(

@@ -24,10 +24,12 @@ from stationmaster.steps.conclude_teardown import conclude_teardown
 from stationmaster.steps.reap import Open, list_open, reap, take_census
 from stationmaster.steps.release_cluster import release_cluster
 from stationmaster.steps.release_file_system import release_file_system
+from stationmaster.steps.release_lease import release_lease
 from stationmaster.steps.release_node_group import release_node_group
 from stationmaster.steps.start_teardown import start_teardown
 from stationmaster.steps.verify_released import verify_released
 from tests.support.aws_steps import Account
+from tests.support.factories import make_cluster, make_cluster_event
 from tests.support.kill_acts import finish, killed, later, of_cluster
 from tests.support.kill_givens import (
     asked,
@@ -89,6 +91,39 @@ def test_lease_of_a_run_that_has_ended_is_released_after_a_grace(alone: Account)
     assert reap(alone.services) == [alone.cluster_id]
     assert alone.cluster.phase is ClusterPhase.DRAINING
     assert alone.cluster.open_leases == []
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_place_that_a_study_keeps_for_a_run_that_was_never_written_is_given_up(
+    alone: Account, *, is_lost: bool
+):
+    other = alone.guest("other") if is_lost else replace(alone, run_id=RunId("never-0000aaaa"))
+    about = {"cluster_id": alone.cluster_id, "at": alone.now()}
+    alone.services.cluster_states.create(
+        make_cluster_event(
+            cluster_events.ClusterRequested,
+            event_id="requested",
+            spec=make_cluster().spec,
+            study_until=alone.now(),
+            **about,
+        ),
+        *(
+            make_cluster_event(
+                cluster_events.LeaseRequested, event_id=each, run_id=each, nodes=1, **about
+            )
+            for each in (other.run_id, alone.run_id)
+        ),
+    )
+    alone.ask(cluster_id=alone.cluster_id)
+    if is_lost:
+        other.lose("RUN")
+    later(alone)
+    reap(alone.services)
+
+    assert (other.run_id in alone.cluster.waiting_runs) == is_lost
+    alone.enter(RunPhase.FAILED, reason="it came to no cluster")
+    release_lease(alone.services, alone.run_id)
+    assert (alone.cluster.phase is ClusterPhase.DRAINING) != is_lost
 
 
 def test_run_whose_workflow_is_dead_fails_and_leaves_its_cluster(alone: Account):

@@ -121,6 +121,8 @@ class Cluster(State):
     """The time at which `keep_until` was last set."""
     keep_warned: datetime | None = None
     """The `keep_until` of which the channel has been warned."""
+    study_until: datetime | None = None
+    """Until when the study that it was made for was planned to last; None: it is for none."""
     deleted_by: str = ""
     """The person who asked to delete it."""
     given_up_zones: Annotated[list[LeftZone], Bound(20, None)] = Field(default_factory=list)

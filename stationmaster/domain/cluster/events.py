@@ -79,6 +79,8 @@ class ClusterRequested(_Event, type="cluster.requested"):
     """
     measures_nccl: bool = False
     """Whether nccl-tests run before it is ready."""
+    study_until: datetime | None = None
+    """Until when the study that it is made for is planned to last; None: it is for none."""
     approval: Approval | None = None
     """What it waits for before it is made; None for nothing."""
 

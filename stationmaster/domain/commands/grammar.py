@@ -9,6 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final, Unpack, assert_never
 
 from stationmaster.domain.catalogue.entries import CATALOGUE
@@ -88,7 +89,7 @@ def _parse(text: str, ask: Questions) -> Command:
         return _read_arguments(subcommand, first, rest, ask)
     if first not in CATALOGUE:
         _refuse_subcommand(first, rest, ask)
-    return _parse_start(words, prefix="", ask=ask)
+    return _parse_start(words, ask, prefix="")
 
 
 def parse_request(words: Sequence[str], **finders: Unpack[Finders]) -> StartRun:
@@ -98,7 +99,7 @@ def parse_request(words: Sequence[str], **finders: Unpack[Finders]) -> StartRun:
         UserError: as parse_command.
     """
     ask = questions(names_clusters=False, **finders)
-    return _parse_start(list(words), prefix="plan ", ask=ask)
+    return _parse_start(list(words), ask, prefix="plan ")
 
 
 def parse_requests(words: Sequence[str], **finders: Unpack[Finders]) -> tuple[StartRun, ...]:
@@ -141,7 +142,7 @@ def _read_arguments(row: Subcommand, word: str, rest: list[str], ask: Questions)
         case Takes.OTHER_SIZE | Takes.RUN_BUDGET | Takes.RUN_SIZE | Takes.CLUSTER_VIEW:
             return make(*READERS[row.takes](rest))
         case Takes.START:
-            return make(_parse_start(rest, prefix=prefix, ask=ask))
+            return make(_parse_start(rest, ask, prefix=prefix))
         case Takes.STARTS:
             return make(_parse_starts(rest, prefix=prefix, ask=ask))
         case Takes.STUDY:
@@ -272,7 +273,7 @@ def _accepted(ask: Questions, *commands: list[str]) -> str | None:
     return None
 
 
-def _parse_start(words: list[str], *, prefix: str, ask: Questions) -> StartRun:
+def _parse_start(words: list[str], ask: Questions, *, prefix: str) -> StartRun:
     if not words:
         raise BadCommand(
             f"/train {prefix}needs a recipe: {', '.join(CATALOGUE)}, or {HUB_PREFIX}ORG/MODEL",
@@ -300,14 +301,12 @@ def _parse_starts(words: list[str], *, prefix: str, ask: Questions) -> tuple[Sta
         if "=" not in word or not starts:
             starts.append([])
         starts[-1].append(word)
-    return tuple(_parse_start(each, prefix=prefix, ask=ask) for each in starts)
+    return tuple(_parse_start(each, ask, prefix=prefix) for each in starts)
 
 
 def _parse_study(words: list[str], *, ask: Questions) -> StudyRuns:
-    """Read the starts of a study: each waits until it has the cluster for itself."""
-    runs = read_study(words)
     try:
-        return StudyRuns(tuple(_parse_start(each, prefix="", ask=ask) for each in runs))
+        return read_study(words, partial(_parse_start, prefix=""), ask)
     except UserError as error:
         error.suggestion = None  # it would be one run
         raise

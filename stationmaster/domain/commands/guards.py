@@ -63,7 +63,8 @@ class Spending:
     name: str
     channel_id: str
     user_id: str
-    is_run: bool
+    is_run: int
+    """How many runs it is: of a study all, of a cluster none."""
     usd_per_hour: float
     """What it adds; of a run on a cluster that is listed itself, nothing."""
     gpus: int = 0
@@ -92,11 +93,13 @@ def refuse_over(
         ("each person of this channel", own, mine, limits.person),
     ):
         running = [each for each in listed if each.is_run]
-        if quota.runs and asked.is_run and len(running) >= quota.runs:
+        if quota.runs and asked.is_run and len(running) + asked.is_run > quota.runs:
             have = f"{len(running)} {'has' if len(running) == 1 else 'have'}"
+            named = f": {_named(running, asked.channel_id)}" if running else ""
+            named += f"; {asked.is_run} more are asked for" if asked.is_run > 1 else ""
             raise NotPossibleNow(
-                f"{where} runs at most {quota.runs} at a time, and {have} not ended: "
-                f"{_named(running, asked.channel_id)}; wait for one to end, or /train stop one",
+                f"{where} runs at most {quota.runs} at a time, and {have} not ended{named}; wait "
+                "for one to end, or /train stop one",
                 suggestion="/train list",
             )
         paid = [each for each in listed if each.usd_per_hour]

@@ -108,9 +108,11 @@ class StopRun(OfRun):
 
 @dataclass(frozen=True)
 class StudyRuns:
-    """Start several runs of one recipe, one after another on one kept cluster."""
+    """Start several runs of one recipe, one after another on one cluster."""
 
     starts: tuple[StartRun, ...]
+    cluster: CreateCluster | None = None
+    """The cluster that is made for them and goes with the last; None: they name a kept one."""
 
 
 @dataclass(frozen=True)
@@ -141,6 +143,8 @@ class CreateCluster:
     """Its keys; those of a start alone are as if nothing was typed."""
     idle_s: int = 0
     """After how many seconds without a run its training nodes go; 0: they stay."""
+    runs: dict[RunId, StartRun] = field(default_factory=dict)
+    """Of the study that it is made for: they queue from the first, and it goes with the last."""
 
 
 @dataclass(frozen=True)

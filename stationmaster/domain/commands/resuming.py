@@ -10,7 +10,7 @@ from stationmaster.domain.ids import RunId
 from stationmaster.domain.keys.eks_cluster import CLUSTER
 from stationmaster.domain.keys.file_system import FILE_SYSTEM, FILE_SYSTEM_TYPE, is_size
 from stationmaster.domain.keys.job_options import PRIORITY_CLASS, QUEUE
-from stationmaster.domain.keys.kept_cluster import ON
+from stationmaster.domain.keys.kept_cluster import ALONE, ON
 from stationmaster.domain.keys.machines import INSTANCE, NODES
 from stationmaster.domain.keys.names import START_KEYS, key_meant
 from stationmaster.domain.keys.questions import AskedRun, SavedRun
@@ -82,7 +82,9 @@ def asked_run(run_id: RunId, request: TrainingRequest) -> AskedRun:
     is_typed = FILE_SYSTEM.name in request.command or not request.brings_data
     if is_size(words.get(FILE_SYSTEM.name, "")) and not is_typed:
         del words[FILE_SYSTEM.name]  # the plan chose it, and chooses it again
-    if request.cluster_id is not None:
+    if request.goes_with_study:
+        words.pop(ALONE.name, None)  # it gets a cluster of its own
+    elif request.cluster_id is not None:
         words[ON.name] = request.cluster_id
     return AskedRun(
         run_id=run_id,

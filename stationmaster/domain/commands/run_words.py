@@ -4,22 +4,35 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from shlex import quote
 from typing import Any, Final
 
+from stationmaster.domain.catalogue.instances import get_instance
+from stationmaster.domain.cluster.aggregate import Cluster
+from stationmaster.domain.cluster.spec import spec_for_any
 from stationmaster.domain.commands.cluster_words import (
+    DEFAULT_TTL_S,
     read_extension,
     read_nodes,
     read_size,
     read_view,
 )
 from stationmaster.domain.commands.parameters import read_pairs, shorten
+from stationmaster.domain.commands.requests import CreateCluster, StudyRuns
+from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.commands.table import Takes
-from stationmaster.domain.durations import duration_of
+from stationmaster.domain.durations import LONGEST_S, duration_of
 from stationmaster.domain.errors import BadCommand
-from stationmaster.domain.ids import RunId
+from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.keys.budget import read_usd
+from stationmaster.domain.keys.capacity import refuse_kept_block
+from stationmaster.domain.keys.kept_cluster import ALONE, ON
+from stationmaster.domain.keys.names import CLUSTER_KEYS
+from stationmaster.domain.keys.questions import Questions
+from stationmaster.domain.keys.registry import placed
+from stationmaster.domain.planning.cost import JOB_START_S, TEARDOWN_S, TIME_TO_FIRST_STEP_S
 
 # As a person types it, and as Slack sends it where it escapes names.
 _MENTION: Final = re.compile(r"<@([UW][A-Z0-9]+)(?:\|[^>]*)?>|@([\w.-]+)")
@@ -27,6 +40,9 @@ _MONTH: Final = re.compile(r"20[0-9]{2}-(?:0[1-9]|1[0-2])")
 # As pods are called without their run; of a TrainJob they are node-0-0.
 _POD: Final = re.compile(r"(?:worker|master|launcher|node)-[0-9]{1,4}(?:-[0-9]{1,4})?")
 MOST_COMPARED: Final = 6
+# What a study's own cluster is made of.
+_FIXED: Final = CLUSTER_KEYS.keys() - {"nodes"}
+_MADE_AND_DELETED_S: Final = TIME_TO_FIRST_STEP_S - JOB_START_S + TEARDOWN_S
 
 
 def read_audit(words: Sequence[str]) -> tuple[str, str, int]:
@@ -89,33 +105,60 @@ def read_runs(words: Sequence[str], name: str, *, most: int = 2) -> tuple[str, .
     )
 
 
-def read_study(words: Sequence[str]) -> list[list[str]]:
-    """Read a recipe and keys with one or several values: the words of each run, in their order.
+def read_study(
+    words: Sequence[str], parse: Callable[[list[str], Questions], StartRun], ask: Questions
+) -> StudyRuns:
+    """Read a start for each value of each key; the last key changes fastest.
 
-    The last key changes fastest. A command may have commas of its own.
+    Without `on=` each is planned for itself, which says what cluster they need, and then on that.
 
     Raises:
-        BadCommand: it names no cluster, or is of too few or too many runs.
+        UserError: they are too few or too many, one cannot be, or no one cluster does for all.
     """
-    if not any(word.startswith("on=") for word in words):
-        raise BadCommand(
-            "/train study RECIPE on=CLUSTER key=A,B needs a kept cluster, with nodes for the "
-            "largest of its runs; /train cluster create NAME makes one",
-            suggestion="/train cluster list",
-        )
     choices = [
+        # A command may have commas of its own.
         [word] if key == "command" or not value else [f"{key}={each}" for each in value.split(",")]
-        for word in (*words, "alone=true")
+        for word in words
         for key, _, value in [word.partition("=")]
     ]
-    runs = [list(each) for each in product(*choices)]
+    runs, alone = [list(each) for each in product(*choices)], f"{ALONE.name}=true"
     if not 2 <= len(runs) <= MOST_COMPARED:
         raise BadCommand(
             f"/train study takes a recipe and keys with several values, two to {MOST_COMPARED} "
             f'runs in all, got {len(runs)} of "{shorten(" ".join(words))}"',
             suggestion="/train help",
         )
-    return runs
+    if any(word.startswith(f"{ON.name}=") for word in words):
+        return StudyRuns(tuple(parse([*each, alone], ask) for each in runs))
+    create = _cluster_of([parse(each, ask) for each in runs])
+    runs = [[word for word in each if word.partition("=")[0] not in _FIXED] for each in runs]
+    if len({tuple(each) for each in runs}) < len(runs):
+        raise BadCommand(
+            f'two runs of "{shorten(" ".join(words))}" would be the same: without on= they share a '
+            "cluster, so type one value of what that is made of, and no value twice"
+        )
+    its: dict[str, Any] = {"cluster_id": ClusterId(create.name), "spec": create.spec}
+    there = replace(ask, find_cluster=lambda _: Cluster.model_construct(**its))
+    on = [f"{ON.name}={create.name}", alone]
+    starts = [parse([*each, *on], there) for each in runs]
+    study_s = _MADE_AND_DELETED_S + sum(each.plan.longest_duration_s for each in starts)
+    if not all(each.plan.trains_recipe for each in starts):
+        study_s = DEFAULT_TTL_S  # nobody knows how long commands take
+    return StudyRuns(tuple(starts), replace(create, ttl_s=min(study_s, LONGEST_S)))
+
+
+def _cluster_of(starts: Sequence[StartRun]) -> CreateCluster:
+    """Describe the cluster on which each of these has what it would make for itself."""
+    plan, options = starts[0].plan, starts[0].options
+    refuse_kept_block(options, "/train study without on=")
+    spec = spec_for_any(
+        get_instance(plan.instance_type),
+        nodes=max(each.plan.nodes for each in starts),
+        file_system_gib=max(each.plan.file_system_gib for each in starts),
+        mbps_per_tib=starts[0].resolved.file_system_mbps_per_tib,
+        existing=options.file_system,
+    )
+    return CreateCluster("study", placed(spec, options), 0, options)
 
 
 def read_cost(words: Sequence[str]) -> tuple[str, str]:

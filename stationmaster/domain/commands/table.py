@@ -75,7 +75,7 @@ class Takes(Enum):
     """Any number of starts; none is the deployment alone."""
     RESUMPTION = "RUN|last [steps=+N] [key=value ...]"
     REPETITION = "RUN|last [key=value ...]"
-    STUDY = "RECIPE on=CLUSTER key=A,B[,C ...] [key=value ...]"
+    STUDY = "RECIPE key=A,B[,C ...] [on=CLUSTER] [key=value ...]"
     """Of two to six runs in all."""
     RUN_BUDGET = "RUN|last usd=N"
     RUN_SIZE = "RUN|last nodes=N"
@@ -289,9 +289,9 @@ SUBCOMMANDS: Final[Mapping[str, Subcommand]] = {
             "study",
             Takes.STUDY,
             StudyRuns,
-            "the values of a key one after another on a kept cluster: a run each, then a table",
+            "the values of a key one after another on one cluster: a run each, then a table",
             ("benchmark", "scaling", "sweep"),
-            more="tiny-llama on=team-a nodes=1,2,4 steps=50",
+            more="tiny-llama nodes=1,2,4 steps=50",
             changes=True,
         ),
         Subcommand(

@@ -41,7 +41,7 @@ _KEEP: Final = Key(
     typed=lambda options: typed_duration(options.keep_s) if options.keep_s else "",
 )
 _YES_OR_NO: Final = {"true": True, "false": False}
-_ALONE: Final = Key(
+ALONE: Final = Key(
     name="alone",
     help="true: on a kept cluster, no other run trains beside it; what measures speeds needs that",
     meanings=("exclusive", "isolated"),
@@ -65,7 +65,7 @@ class Option(Part):
 
 def read(typed: Typed) -> Option:
     """Read both, and find the cluster."""
-    on, keep, alone = typed.get(ON), typed.get(_KEEP), typed.get(_ALONE) or "false"
+    on, keep, alone = typed.get(ON), typed.get(_KEEP), typed.get(ALONE) or "false"
     if alone not in _YES_OR_NO:
         raise BadParameter(f"alone={alone[:80]} is not accepted: expected true or false")
     return Option(
@@ -159,4 +159,4 @@ def waiting_notes(cluster: Cluster, nodes: int) -> Iterable[str]:
         )
 
 
-FAMILY: Final = Family(keys=(ON, _ALONE, _KEEP), read=read, refuse=refuse, note=note)
+FAMILY: Final = Family(keys=(ON, ALONE, _KEEP), read=read, refuse=refuse, note=note)

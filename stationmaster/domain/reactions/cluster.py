@@ -259,6 +259,8 @@ def _nothing(_seen: _NewsOnly) -> Reactions:
 
 def why_taken(cluster: Cluster) -> str:
     """Say why a torn-down cluster ends the runs that use it or wait for it; "" if unknown."""
+    if keeping.is_rejected(cluster):
+        return f"cluster {cluster.label} was not approved"
     return cluster.reason or (_standing(cluster) if cluster.deleted_by else "")
 
 

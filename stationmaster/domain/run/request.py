@@ -14,6 +14,7 @@ from stationmaster.domain.detected import Wanted
 from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.keys.registry import Options
+from stationmaster.domain.names import study_cluster
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.domain.restoring import RestoringOrder
 
@@ -49,6 +50,11 @@ class TrainingRequest(Options):
     team_id: str
     channel_id: str
     user_id: str
+
+    @property
+    def goes_with_study(self) -> bool:
+        """Whether its cluster was made for its study, and goes with the last run of that."""
+        return bool(self.study) and self.cluster_id == study_cluster(self.study)
 
     @property
     def title(self) -> str:
