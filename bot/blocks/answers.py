@@ -271,9 +271,9 @@ def _cluster_of_study(cluster: Cluster) -> str:
     """Say what is made for a study, for how long, and what all of it costs."""
     planned = (cluster.study_until or cluster.requested_at) - cluster.requested_at
     usd = cluster.spec.price_per_hour_usd * planned.total_seconds() / 3600
-    waits = ", once it is approved" if cluster.awaits_approval else ""
     return (
-        f"Cluster {md.code(cluster.label, 60)} is made for them{waits}, and goes with the last: "
+        f"Cluster {md.code(cluster.label, 60)} is made for them"
+        f"{', once it is approved' if cluster.awaits_approval else ''}, and goes with the last: "
         f"{parts.machines(cluster.spec)}, for all of it about {md.duration(planned)} and "
         f"{md.money(usd)}"
     )

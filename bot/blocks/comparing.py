@@ -13,7 +13,6 @@ from bot.blocks import words
 from bot.blocks.elements import Block, Content, at_most, context, header, section
 from stationmaster.commands.comparing import Comparison
 from stationmaster.domain.audit import Entry
-from stationmaster.domain.cluster.aggregate import Cluster
 from stationmaster.domain.cluster.shares import shares
 from stationmaster.domain.run.view import RunView
 from stationmaster.domain.sizes import counted
@@ -69,18 +68,13 @@ def runs_compared(
     )
     first, cluster = views[0].run, views[0].cluster
     if first.request.goes_with_study and cluster is not None:
-        emulated = " emulated" if first.emulated_speed else ""
-        blocks.append(context(_cost_of_cluster(cluster, now, emulated)))
+        split, emulated = shares(cluster, now), " emulated" if first.emulated_speed else ""
+        said = (
+            f"Cluster {md.code(cluster.label, 60)} has cost {md.money(split.total)}{emulated} so "
+            f"far; {md.money(split.own)} of it, while it was made and for free nodes, is in none."
+        )
+        blocks.append(context(said))
     return Content(text=f"{len(views)} runs compared", blocks=blocks)
-
-
-def _cost_of_cluster(cluster: Cluster, now: datetime, emulated: str) -> str:
-    """Say what the cluster of a study has cost, and how much of that is in no run's column."""
-    split = shares(cluster, now)
-    return (
-        f"Cluster {md.code(cluster.label, 60)} has cost {md.money(split.total)}{emulated} so far; "
-        f"{md.money(split.own)} of it, while it was made and for free nodes, is in no column."
-    )
 
 
 def _legend(views: Sequence[RunView]) -> str:

@@ -41,11 +41,8 @@ def request_study(
     """Write the runs of a study and start their workflows, each once for each request.
 
     Where they name no cluster, one is made for them first. All is checked before anything is
-    written; the reaper takes back what that cluster keeps for runs that were not.
-
-    Raises:
-        UserError: as request_run and create_cluster; before anything is written, but where others
-            have used up a limit in this very moment.
+    written; the reaper takes back what that cluster keeps for runs that were not. Raises as
+    request_run and create_cluster do.
     """
     # All runs of a study have words of their own, so that none counts as another.
     asking = [replace(who, same=f"{who.words} {start.words}") for start in study.starts]
@@ -57,8 +54,7 @@ def request_study(
     if known is None:
         for start in study.starts:
             check_start(services, start, channel_id=who.channel_id)
-        num = len(study.starts)
-        check_limits(services, Spending("", who.channel_id, who.user_id, num, usd_per_hour=0))
+        check_limits(services, Spending("", who.channel_id, who.user_id, len(ids), usd_per_hour=0))
     else:
         ids = known.request.study
     starts, cluster = dict(zip(ids, study.starts, strict=True)), None

@@ -8,14 +8,15 @@ good. A node that came later would be paid for and used by nobody.
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from stationmaster.cluster_file_system import existing_of
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.cluster.aggregate import Cluster
-from stationmaster.domain.cluster.events import SizeSettled
+from stationmaster.domain.cluster.events import ClusterPreflightWarned, SizeSettled
 from stationmaster.domain.cluster.replacing import open_replacements
+from stationmaster.domain.durations import moment
 from stationmaster.domain.errors import ResourceFailed, StationmasterError, TransientError
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.names import (
@@ -117,11 +118,27 @@ def ensure_node_group(services: Services, cluster_id: ClusterId, *, node_group: 
         if found.failure:
             then = found.remedy or "repair that in the AWS account, then try again"
         since = _since(cluster, node_group)
+        if found.keeps_failing and found.lacks_instances and since is not None:
+            _say_what_lacks(services, cluster, node_group, since)
         return check_provisioning(services, since, what, seen=found.failure, then=then)
     cluster = resource_created(services, cluster, ResourceKind.NODE_GROUP, node_group)
     # The file system may just have given up the zone.
     has_moved = node_group == TRAINING_NODE_GROUP and is_in_left_zone(cluster, found)
     return NOT_READY if has_moved else READY
+
+
+def _say_what_lacks(services: Services, cluster: Cluster, name: str, since: datetime) -> None:
+    """Say once what is waited for, until when, what is paid meanwhile, and what helps."""
+    until, spec = since + timedelta(seconds=services.settings.provision_timeout_s), cluster.spec
+    usd = spec.price_per_hour_usd - node_group_price(spec.instance, nodes=spec.nodes)
+    said = (
+        f"AWS has no {_shape(cluster, name)} free in their zone, which is fixed: they are asked "
+        f"for until {moment(until)}, and all but them costs ${usd:,.2f} an hour meanwhile; a stop "
+        "ends that, and another instance=, a new file system or capacity=block:ID may bring some"
+    )
+    stamp = services.cluster_stamp(cluster.cluster_id, "lacks", name, cluster.passes)
+    warned = ClusterPreflightWarned(**stamp, findings=(said,))
+    services.cluster_states.record(cluster.cluster_id, [warned])
 
 
 def _since(cluster: Cluster, node_group: str) -> datetime | None:

@@ -150,32 +150,24 @@ def test_study_without_on_makes_one_cluster_however_often_and_under_what_id_it_c
     text = "study tiny-llama nodes=1,2,4 steps=9"
 
     first = seen(person.type(text))
-    again = seen(person.type(text))
+    assert "nothing is new" in seen(person.type(text))
     assert "runs at most 3 at a time" in seen(person.type(f"{text} seed=2"))
 
     runs = services.runs.list_recent()
     (cluster,) = services.cluster_states.list_open()
     assert len(runs) == 3
     assert len(slack.cards) == 4
-    assert "nothing is new" in again
-    in_turn = [run.run_id for run in sorted(runs, key=lambda run: run.request.nodes)]
-    assert cluster.waiting_runs == in_turn
+    runs.sort(key=lambda run: run.request.nodes)
+    assert cluster.waiting_runs == [run.run_id for run in runs]
     assert (cluster.name, cluster.spec.nodes, cluster.keep_until) == (cluster.cluster_id, 4, None)
     assert all(run.request.goes_with_study and not run.awaits_approval for run in runs)
-    assert cluster.awaits_approval
     assert cluster.approval is not None
-    assert cluster.approval.wish.usd > 0
-    for part in (f"`{cluster.label}` is made for them, once it is approved", "4 \u00d7 m5.2xlarge"):
-        assert part in first
+    assert f"`{cluster.label}` is made for them, once it is approved" in first
     assert f"and ${cluster.approval.wish.usd:.2f}" in first
-    stop = RunButton(run_id=in_turn[1]).model_dump_json()
-    person.press("stop_run", stop)
+    person.press("stop_run", RunButton(run_id=runs[1].run_id).model_dump_json())
     assert "their cluster goes with the last" in slack.responses[-1].seen
-    shown = runs_compared(
-        Comparison((RunView(runs[0], cluster), RunView(runs[1], cluster)), (), ()),
-        has_picture=False,
-        now=cluster.requested_at,
-    )
+    compared = Comparison((RunView(runs[0], cluster), RunView(runs[1], cluster)), ())
+    shown = runs_compared(compared, has_picture=False, now=cluster.requested_at)
     assert f"`{cluster.label}` has cost $0.00 so far; $0.00 of it" in str(shown.blocks)
 
 

@@ -94,27 +94,14 @@ def test_lease_of_a_run_that_has_ended_is_released_after_a_grace(alone: Account)
 
 
 @pytest.mark.parametrize("is_lost", [False, True])
-def test_place_that_a_study_keeps_for_a_run_that_was_never_written_is_given_up(
-    alone: Account, *, is_lost: bool
-):
+def test_place_of_a_run_that_its_study_never_wrote_is_given_up(alone: Account, is_lost):
     other = alone.guest("other") if is_lost else replace(alone, run_id=RunId("never-0000aaaa"))
-    about = {"cluster_id": alone.cluster_id, "at": alone.now()}
-    alone.services.cluster_states.create(
-        make_cluster_event(
-            cluster_events.ClusterRequested,
-            event_id="requested",
-            spec=make_cluster().spec,
-            study_until=alone.now(),
-            **about,
-        ),
-        *(
-            make_cluster_event(
-                cluster_events.LeaseRequested, event_id=each, run_id=each, nodes=1, **about
-            )
-            for each in (other.run_id, alone.run_id)
-        ),
-    )
+    about = {"cluster_id": alone.cluster_id, "at": alone.now(), "spec": make_cluster().spec}
+    made = make_cluster_event(cluster_events.ClusterRequested, study_until=alone.now(), **about)
+    alone.services.cluster_states.create(made)
     alone.ask(cluster_id=alone.cluster_id)
+    for run_id in (other.run_id, alone.run_id):
+        alone.happen_to_cluster(cluster_events.LeaseRequested, run_id=run_id, nodes=1)
     if is_lost:
         other.lose("RUN")
     later(alone)

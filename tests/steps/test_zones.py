@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -122,6 +123,32 @@ def test_file_system_asked_for_and_never_listed_is_waited_for_as_long_as_it_may_
     assert not early
     assert account.call(ensure_file_system)
     assert sorted(statuses(account, ResourceKind.FILE_SYSTEM)) == ["active", "deleted"]
+
+
+def test_where_the_zone_is_fixed_nodes_are_waited_for_with_a_sentence(account: Account):
+    account.aws.faults.add(SILENT)
+    begin(account, "no-capacity", **P4D)
+    account.set(subnet_ids=account.settings.subnet_ids[:1])
+    call = partial(account.call, ensure_node_group, node_group="training")
+    until(lambda: call() or account.events("cluster.preflight_warned"))
+    account.pass_time()
+    with pytest.raises(StepTimedOut, match="or with another instance type or fewer nodes"):
+        call()
+
+    (warned,) = account.events("cluster.preflight_warned")
+    for part in ("no 2 x p4d.24xlarge free", "until 2026-11-20 19:", "an hour meanwhile"):
+        assert part in warned.findings[0]
+
+
+def test_nodes_that_come_late_in_a_fixed_zone_are_used(account: Account):
+    begin(account, "capacity-late")
+    account.set(subnet_ids=account.settings.subnet_ids[:1])
+    account.finish(ensure_node_group, node_group="training")
+
+    name = account.node_group()["resources"]["autoScalingGroups"][0]["name"]
+    client = account.aws.client("autoscaling")
+    tried = client.describe_scaling_activities(AutoScalingGroupName=name)["Activities"]
+    assert {each["StatusCode"] for each in tried} == {"Failed", "Successful"}
 
 
 def test_when_no_zone_has_instances_the_sentence_names_zones_and_remedies(account: Account):

@@ -105,7 +105,7 @@ class ClusterPhaseChanged(_Event, type="cluster.phase_changed"):
 
 
 class ClusterPreflightWarned(_Event, type="cluster.preflight_warned"):
-    """What may be lacking, as was found before anything was made; each is a sentence."""
+    """What may be lacking, as was found before anything was made, or is; each is a sentence."""
 
     findings: tuple[str, ...]
 

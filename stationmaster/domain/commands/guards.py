@@ -96,10 +96,9 @@ def refuse_over(
         if quota.runs and asked.is_run and len(running) + asked.is_run > quota.runs:
             have = f"{len(running)} {'has' if len(running) == 1 else 'have'}"
             named = f": {_named(running, asked.channel_id)}" if running else ""
-            named += f"; {asked.is_run} more are asked for" if asked.is_run > 1 else ""
             raise NotPossibleNow(
-                f"{where} runs at most {quota.runs} at a time, and {have} not ended{named}; wait "
-                "for one to end, or /train stop one",
+                f"{where} runs at most {quota.runs} at a time, and {have} not ended{named}; ask "
+                "for fewer, wait for one to end, or /train stop one",
                 suggestion="/train list",
             )
         paid = [each for each in listed if each.usd_per_hour]

@@ -139,11 +139,10 @@ def read_study(
         )
     its: dict[str, Any] = {"cluster_id": ClusterId(create.name), "spec": create.spec}
     there = replace(ask, find_cluster=lambda _: Cluster.model_construct(**its))
-    on = [f"{ON.name}={create.name}", alone]
-    starts = [parse([*each, *on], there) for each in runs]
-    study_s = _MADE_AND_DELETED_S + sum(each.plan.longest_duration_s for each in starts)
-    if not all(each.plan.trains_recipe for each in starts):
-        study_s = DEFAULT_TTL_S  # nobody knows how long commands take
+    starts = [parse([*each, f"{ON.name}={create.name}", alone], there) for each in runs]
+    is_known = all(each.plan.trains_recipe for each in starts)  # of commands nobody knows
+    in_turn = _MADE_AND_DELETED_S + sum(each.plan.longest_duration_s for each in starts)
+    study_s = in_turn if is_known else DEFAULT_TTL_S
     return StudyRuns(tuple(starts), replace(create, ttl_s=min(study_s, LONGEST_S)))
 
 

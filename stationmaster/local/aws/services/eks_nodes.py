@@ -45,6 +45,7 @@ class Nodes:
     def __init__(self, emulation: Emulation, network: EksNetwork) -> None:
         self._emulation = emulation
         self._network = network
+        self.late: NodeGroup | None = None  # the group for which capacity comes late
 
     def plan(self, cluster: Cluster, params: dict[str, Any]) -> Launch:
         """Return what a node group that is asked for is to be launched with.
@@ -105,6 +106,8 @@ class Nodes:
 
     def try_to_launch(self, group: NodeGroup, *, attempt: int = 1) -> None:
         """Let the Auto Scaling group of a new node group fail in time, where it cannot launch."""
+        if self.late is None and "capacity-late" in self._emulation.faults and _is_rare(group):
+            self.late = group
         self._emulation.clock.after(ATTEMPT_S, lambda: self._attempt(group, attempt))
 
     def fail_to_launch(self, group: NodeGroup, why: str) -> None:
@@ -115,6 +118,9 @@ class Nodes:
 
     def _attempt(self, group: NodeGroup, attempt: int) -> None:
         shortage = self.shortage(group)
+        if group is self.late:
+            zone = self.subnet(group).availability_zone
+            shortage = shapes.no_capacity(group.described, zone=zone)
         if shortage is None or group.described["status"] != "CREATING":
             return
         self._emulation.scaling_activities.failed(
