@@ -354,10 +354,9 @@ def report_follows(run: Run) -> Content:
 
 def stop_accepted(run: Run) -> Content:
     stays = run.request.cluster_id is not None or run.request.keep_s > 0
+    what = "its cluster stays" if stays else "everything it created will be deleted"
     if run.request.goes_with_study:
         what = "the others of its study go on, and their cluster goes with the last"
-    else:
-        what = "its cluster stays" if stays else "everything it created will be deleted"
     text = f"{md.code(run.run_id, 120)} is being stopped; {what}"
     return Content(text=text, blocks=[section(f"\U0001f6d1 {text}.")])
 

@@ -47,6 +47,8 @@ def _stays(view: RunView) -> bool:
 def _ends(view: RunView) -> str:
     if view.run.awaits_approval:
         return "nothing was made for it yet"
+    if view.run.request.goes_with_study:
+        return "its cluster goes with the last run of its study"
     return "its cluster stays" if _stays(view) else "everything it created is deleted"
 
 

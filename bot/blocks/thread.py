@@ -42,10 +42,10 @@ _NEVER: Final = (
     *(ev.ProgressReported, ev.DataReported),
     *(ev.BackupStarted, ev.BackupLookedAt, ev.TrainingPreparing),
     *(cl.ClusterRequested, cl.LeaseRequested, cl.LeaseGranted, cl.LeaseReleased),
-    *(ev.RescaleBegan, cl.LeaseLimited, cl.LeaseResized, NodesSeen),
+    *(ev.RescaleBegan, cl.LeaseLimited, cl.LeaseResized, NodesSeen, cl.ApprovalAsked),
     *(cl.KeepExtended, cl.KeepEnding, cl.KeepEnded, cl.DeletionRequested, cl.PassBegan),
     *(cl.ClusterPhaseChanged, cl.ResourceRequested, cl.ResourceSeen, cl.ResourceRefused),
-    *(cl.TeardownStarted, cl.TeardownCompleted, cl.TeardownFailed),
+    *(cl.TeardownStarted, cl.TeardownCompleted, cl.TeardownFailed, cl.ApprovalDecided),
 )
 
 

@@ -158,4 +158,5 @@ def test_end_of_a_teardown_is_recorded_once_unless_the_cluster_is_released(phase
 def test_runs_of_a_cluster_that_was_not_approved_hear_why_they_end():
     refused = {"approval": Approval.model_construct(refused_by="U2")}
     cluster = in_phase(ClusterPhase.DRAINING).model_copy(update=refused)
+    assert decide(cluster, RunWaits(RUN_ID))[0].sentence == why_taken(cluster)
     assert why_taken(cluster) == f"cluster {CLUSTER_ID} was not approved"

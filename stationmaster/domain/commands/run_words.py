@@ -40,8 +40,7 @@ _MONTH: Final = re.compile(r"20[0-9]{2}-(?:0[1-9]|1[0-2])")
 # As pods are called without their run; of a TrainJob they are node-0-0.
 _POD: Final = re.compile(r"(?:worker|master|launcher|node)-[0-9]{1,4}(?:-[0-9]{1,4})?")
 MOST_COMPARED: Final = 6
-# What a study's own cluster is made of.
-_FIXED: Final = CLUSTER_KEYS.keys() - {"nodes"}
+_OF_CLUSTER: Final = CLUSTER_KEYS.keys() - {"nodes"}
 _MADE_AND_DELETED_S: Final = TIME_TO_FIRST_STEP_S - JOB_START_S + TEARDOWN_S
 
 
@@ -131,7 +130,7 @@ def read_study(
     if any(word.startswith(f"{ON.name}=") for word in words):
         return StudyRuns(tuple(parse([*each, alone], ask) for each in runs))
     create = _cluster_of([parse(each, ask) for each in runs])
-    runs = [[word for word in each if word.partition("=")[0] not in _FIXED] for each in runs]
+    runs = [[word for word in each if word.partition("=")[0] not in _OF_CLUSTER] for each in runs]
     if len({tuple(each) for each in runs}) < len(runs):
         raise BadCommand(
             f'two runs of "{shorten(" ".join(words))}" would be the same: without on= they share a '

@@ -259,9 +259,8 @@ def _nothing(_seen: _NewsOnly) -> Reactions:
 
 def why_taken(cluster: Cluster) -> str:
     """Say why a torn-down cluster ends the runs that use it or wait for it; "" if unknown."""
-    if keeping.is_rejected(cluster):
-        return f"cluster {cluster.label} was not approved"
-    return cluster.reason or (_standing(cluster) if cluster.deleted_by else "")
+    by_people = cluster.deleted_by or keeping.is_rejected(cluster)
+    return cluster.reason or (_standing(cluster) if by_people else "")
 
 
 def _drain(cluster: Cluster) -> Reactions:
@@ -371,4 +370,6 @@ def _looked_after(cluster: Cluster, seen: LookedAfter) -> Reactions:
 def _standing(cluster: Cluster) -> str:
     if cluster.deleted_by:
         return f"cluster {cluster.label} was deleted by a person"
+    if keeping.is_rejected(cluster):
+        return f"cluster {cluster.label} was not approved"
     return f"cluster {cluster.label} is {cluster.phase.value}"
