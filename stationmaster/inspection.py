@@ -18,15 +18,16 @@ from stationmaster.domain.names import (
     LABEL_ROLE,
     TRAINING_NODE_GROUP,
     TRAINING_TAINT,
+    own_namespace,
 )
-from stationmaster.kubernetes.room import amounts_of, why_not
+from stationmaster.kubernetes.room import PodLoad, amounts_of, why_not
 from stationmaster.rendering.metadata import GPU_TAINT, LABEL_INSTANCE_TYPE, LABEL_NODE_GROUP
 from stationmaster.rendering.training_pod import pod_resources
 from stationmaster.services import Services
 
 if TYPE_CHECKING:
     from stationmaster.kubernetes.gateway import KubernetesGateway
-    from stationmaster.kubernetes.views import NodeView, PodLoad
+    from stationmaster.kubernetes.views import NodeView
 
 
 class Verdict(StrEnum):
@@ -122,9 +123,10 @@ class LiveCluster:
 
     @cached_property
     def loads_of_others(self) -> list[PodLoad]:
-        """What pods hold that are not in the cluster's own namespace."""
-        gateway = self.kubernetes
-        return [load for load in gateway.loads() if load.namespace != gateway.namespace]
+        """What pods hold that are not the cluster's own: by their namespace, or their label."""
+        own, loads = own_namespace(self.cluster_id), self.kubernetes.loads()
+        others = (load for load in loads if load.namespace != own)
+        return [load for load in others if load.placed_for != self.cluster_id]
 
     @property
     def asked(self) -> dict[str, str]:

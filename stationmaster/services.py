@@ -329,10 +329,9 @@ class Services:
         spec, _ = self._guest(cluster_id)
         return spec.eks_name if spec is not None else ""
 
-    def hyperpod_vcpus(self, cluster_id: ClusterId) -> int | None:
-        """Return the CPUs of a cluster's nodes, where they are HyperPod's; None elsewhere."""
-        spec, _ = self._guest(cluster_id)
-        return spec.hyperpod_vcpus if spec is not None else None
+    def guest_spec(self, cluster_id: ClusterId) -> ClusterSpec | None:
+        """Return what a cluster was to be; what was found in an existing one, once settled."""
+        return self._guest(cluster_id)[0]
 
     def _guest(self, cluster_id: ClusterId) -> tuple[ClusterSpec | None, JobKind]:
         """Return what a cluster was to be, and the kind of its jobs, once settled."""
@@ -360,12 +359,14 @@ class Services:
         from stationmaster.kubernetes.connect import connect
         from stationmaster.kubernetes.gateway import KubernetesGateway
 
-        eks_name, (_, kind) = self.eks_name(cluster_id), self._guest(cluster_id)
+        spec, kind = self._guest(cluster_id)
+        is_guest, queue = (bool(spec.eks_name), spec.queue) if spec is not None else (False, None)
         known = self._gateways.get(cluster_id)
-        if known is None or known.backend.KIND is not kind:
+        if known is None or (known.backend.KIND, known.queue) != (kind, queue):
             known = self._gateways[cluster_id] = KubernetesGateway(
                 connect(self.settings, cluster=self.control_plane(cluster_id)),
-                namespace=own_namespace(cluster_id) if eks_name else NAMESPACE,
+                namespace=own_namespace(cluster_id) if is_guest else NAMESPACE,
+                queue=queue,
                 kind=kind,
             )
         return known

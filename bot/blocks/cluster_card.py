@@ -268,8 +268,10 @@ def what_goes(view: ClusterView) -> str:
     label = md.escape(cluster.label, 40)
     goes_with = f"{label} goes with its {parts.machines(cluster.spec)}"
     if cluster.spec.eks_name:
+        space = cluster.spec.namespace
+        what = f"objects in namespace {md.escape(space, 63)} of" if space else "namespace in"
         goes_with = (
-            f"{label} goes with its namespace in EKS cluster "
+            f"{label} goes with its {what} EKS cluster "
             f"{md.escape(cluster.spec.eks_name, 100)}, which stays as it is"
         )
     unsaved = [run for run in view.runs.values() if run.unsaved_reason and run.has_unsaved_results]

@@ -85,7 +85,8 @@ def line_of(same: list[ThreadEvent], run: Run) -> str:
         case cl.SizeSettled():
             return settled_line(first)
         case cl.JobKindChosen():
-            return f"\u25b8 the job will be a {first.kind}: the cluster has its operator"
+            where = f", in namespace {md.escape(first.queue.namespace, 63)}" if first.queue else ""
+            return f"\u25b8 the job will be a {first.kind}{where}: the cluster has its operator"
         case cl.ZoneGivenUp():
             return zone_line(first)
         case RoomLow():

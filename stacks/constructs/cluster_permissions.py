@@ -170,8 +170,9 @@ def read_existing(granted: Granted) -> list[Statement]:
         "eks:DescribeAccessEntry",
         "eks:DescribeAddon",
         "eks:ListPodIdentityAssociations",
+        "eks:DescribePodIdentityAssociation",
     )
-    arns = granted.theirs("cluster", "access-entry", "addon")
+    arns = granted.theirs("cluster", "access-entry", "addon", "podidentityassociation")
     return [Statement(actions, arns, _EXISTING)] if arns else []
 
 
@@ -208,6 +209,7 @@ def reach_results(granted: Granted) -> list[Statement]:
         Statement(("eks:CreatePodIdentityAssociation",), clusters, NAMED, granted.tagged),
         Statement(("eks:TagResource",), made, NAMED, granted.tagged),
         Statement(("eks:ListPodIdentityAssociations",), clusters, NAMED),
+        Statement(("eks:DescribePodIdentityAssociation",), made, NAMED),
         Statement(("eks:DeletePodIdentityAssociation",), made, NAMED, granted.own),
         *give_to_pods(granted.roles.saver),
     ]

@@ -16,7 +16,7 @@ from constructs import Construct
 from stacks.acknowledgements import accept
 from stacks.constructs.statements import CHOSEN, LISTING, RESULTS, Statement, allow, arn, via
 from stationmaster.domain.bus import EVENT_SOURCE, RELAY_BATCH_DETAIL_TYPE
-from stationmaster.domain.ids import RunId
+from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.names import (
     FSX_CSI_ACCOUNT,
     METRICS_ACCOUNT,
@@ -25,6 +25,8 @@ from stationmaster.domain.names import (
     STAGER,
     cluster_name,
     metrics_log_group,
+    name_of_own,
+    own_namespace,
     relay_name,
 )
 from stationmaster.domain.results import relayed_prefix, results_prefix
@@ -160,13 +162,16 @@ class ClusterRoles(Construct):
         Pod Identity says where a pod is by the tags of its session, and by no source ARN. Source:
         EKS user guide, "Create IAM role with trust policy required by EKS Pod Identity".
         """
+        accounts = [account]
+        if account in (RELAY, STAGER):  # what each guest in the namespace of a team calls its own
+            accounts += [name_of_own(account, own_namespace(ClusterId("*")))]
         principal = iam.ServicePrincipal(
             "pods.eks.amazonaws.com",
             conditions={
                 "StringEquals": {"aws:SourceAccount": cdk.Stack.of(self).account},
                 "StringLike": {
                     "aws:RequestTag/eks-cluster-name": [cluster_name("*"), *self._guest_of],
-                    "aws:RequestTag/kubernetes-service-account": account,
+                    "aws:RequestTag/kubernetes-service-account": accounts,
                 },
             },
         )

@@ -26,7 +26,6 @@ from stationmaster.kubernetes.rights import (
 )
 from stationmaster.rendering.job_spec import KubernetesObject
 from stationmaster.rendering.metadata import namespace
-from stationmaster.rendering.placing import placed
 from stationmaster.rendering.relay import render_relay_rights
 from stationmaster.rendering.saver_job import render_saving_rights
 
@@ -49,10 +48,11 @@ def render(cluster: LiveCluster) -> list[KubernetesObject]:
 def look(cluster: LiveCluster) -> Finding:
     """Ask Kubernetes for each right; nothing is ready on the nodes yet, and nothing has to be."""
     gateway = cluster.kubernetes
-    fault = own_fault(cluster, needed_rights(gateway.namespace, gateway.backend))
+    of_team = cluster.spec.queue is not None
+    fault = own_fault(cluster, needed_rights(gateway.namespace, gateway.backend, of_team=of_team))
     if fault:
         return Finding(Verdict.WAITING, fault)
-    granted = granted_rights([placed(item, gateway.namespace) for item in _rights(cluster)])
+    granted = granted_rights([gateway.placed(item) for item in _rights(cluster)])
     for account, rights in granted.items():
         if not gateway.exists("v1", "ServiceAccount", name=account.name):
             return Finding(Verdict.MISSING, f"{account} is not there")

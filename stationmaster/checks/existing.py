@@ -44,9 +44,10 @@ _BESIDE: Final = {"cpu": "200m", "memory": "256Mi"}
 
 def look(cluster: LiveCluster) -> tuple[Finding, JobKind]:
     """Judge once, in the order in which a person would fix it; say also what jobs are there."""
-    namespace = cluster.kubernetes.namespace
+    namespace = cluster.spec.namespace or cluster.kubernetes.namespace
     kind = cluster.job_kind or JobKind.PYTORCH_JOB
-    fault = own_fault(cluster, common_rights(namespace, cluster.spec.file_system.claim))
+    claim, of_team = cluster.spec.file_system.claim, cluster.spec.queue is not None
+    fault = own_fault(cluster, common_rights(namespace, claim, of_team=of_team))
     if not fault:
         kind, fault = _operator(cluster)
     fault = fault or own_fault(cluster, job_rights(namespace, backend_of(kind)))

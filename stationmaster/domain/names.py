@@ -36,7 +36,9 @@ LABEL_RUN_ID: Final = "stationmaster/run-id"
 LABEL_CLUSTER_ID: Final = "stationmaster/cluster-id"
 LABEL_ROLE: Final = "stationmaster/role"
 LABEL_GUESTS: Final = "stationmaster/guests"
-"""On a claim of an existing cluster: `allowed` where runs may use it."""
+"""On a claim or a namespace of an existing cluster: `allowed` where runs may use it."""
+LABEL_PLACED_FOR: Final = "stationmaster/placed-for"
+"""On all that a cluster has in the namespace of a team: its id."""
 CLAIM_PREFIX: Final = "pvc:"
 """Before NAMESPACE/NAME of such a claim, in place of a file system's id."""
 # Of the pods of a further attempt: its number.
@@ -93,6 +95,13 @@ def metrics_log_group(cluster_id: str) -> str:
 def own_namespace(cluster_id: ClusterId) -> str:
     """Name a cluster's namespace in an existing EKS cluster: 63 characters are allowed."""
     return f"{NAMESPACE}-{cluster_id}"
+
+
+def name_of_own(name: str, own: str) -> str:
+    """Name what clusters that share a Kubernetes cluster or a namespace have each; `own` is the
+    cluster's own namespace: stationmaster-ID-relay.
+    """
+    return f"{own}-{name.removeprefix(f'{NAMESPACE}-')}"
 
 
 def results_account(run_id: RunId) -> str:

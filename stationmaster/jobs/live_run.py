@@ -95,6 +95,7 @@ class LiveRun:
         """
         attempt, settings = attempt or self.attempt, self.services.settings
         recipe = self.run.request.resolved
+        guest = self.services.guest_spec(attempt.cluster_id)
         staging = staging_on(self.run, attempt.cluster_id)
         return job_spec(
             self.run.request,
@@ -103,7 +104,8 @@ class LiveRun:
             image=image or settings.image_of(recipe.framework, on_gpus=self.run.request.needs_cuda),
             data_root=staging.root if staging else "",
             weights_root=staging.weights_root if staging else "",
-            hyperpod_vcpus=self.services.hyperpod_vcpus(attempt.cluster_id),
+            hyperpod_vcpus=guest.hyperpod_vcpus if guest else None,
+            queue=guest.queue.name if guest and guest.queue else "",
         )
 
 

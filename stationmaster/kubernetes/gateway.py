@@ -11,63 +11,77 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from stationmaster.diagnosis.evidence import Evidence
+from stationmaster.domain.cluster.spec import TeamQueue
 from stationmaster.domain.errors import TransientError
 from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.names import NAMESPACE
 from stationmaster.domain.run.failure_lines import FailureLines
 from stationmaster.kubernetes.calls import Calls, NotFound, PageExpired
-from stationmaster.kubernetes.kinds import BATCH_JOB, Kind, describe, path_of, path_of_object
+from stationmaster.kubernetes.kinds import (
+    BATCH_JOB,
+    PLACED,
+    Kind,
+    describe,
+    path_of,
+    path_of_object,
+)
 from stationmaster.kubernetes.rights import Account, Right
+from stationmaster.kubernetes.room import PodLoad, parse_load
 from stationmaster.kubernetes.views import (
     BatchJobView,
     ClaimView,
     DeploymentView,
     JobView,
     NodeView,
-    PodLoad,
     PodView,
     WarningView,
     is_observed,
     is_rolled_out,
+    last_line,
+    last_seen,
     parse_batch_job,
     parse_claim,
+    parse_deployment,
     parse_job,
-    parse_load,
     parse_node,
     parse_pod,
     parse_warning,
-    parse_workload_message,
-    selects,
 )
 from stationmaster.rendering.job_backends import backend_of
 from stationmaster.rendering.metadata import ANNOTATION_CORDONED, LABEL_HEALTH, TO_REPLACE
-from stationmaster.rendering.placing import placed
+from stationmaster.rendering.placing import placed, placing_label
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
 
 FIELD_MANAGER: Final = "stationmaster"
 _PAGE: Final = "500"
-# Of 8 ranks that write what NCCL does at the level INFO, a pod's log has about 1 MiB.
-_MAX_LOG_BYTES: Final = 8 << 20
 # A list whose next page is refused (410, after five minutes or a compaction) is begun again.
 _LIST_TRIES: Final = 3
 # Namespaces and custom types first: what follows may live in the one and be of the other.
 _FIRST: Final = {"Namespace": 0, "CustomResourceDefinition": 1}
+# Of 8 ranks that write what NCCL does at the level INFO, a pod's log has about 1 MiB.
+_MAX_LOG_BYTES: Final = 8 << 20
 
 
 class KubernetesGateway:
-    """A cluster: the namespace there, and the `kind` of jobs."""
+    """A cluster: the namespace there, and the `kind` of jobs.
+
+    With `queue` it is in that one's namespace, among objects of others.
+    """
 
     def __init__(
         self,
         client: ApiClient,
         *,
         namespace: str = NAMESPACE,
+        queue: TeamQueue | None = None,
         kind: JobKind = JobKind.PYTORCH_JOB,
     ) -> None:
         self._calls = Calls(client)
-        self.namespace = namespace
+        self.queue, self._own = queue, namespace
+        self.namespace = queue.namespace if queue is not None else namespace
+        self._mark = placing_label(namespace) if queue is not None else {}
         self.backend = backend_of(kind)
 
     def apply(self, objects: Sequence[Mapping[str, Any]]) -> None:
@@ -80,7 +94,9 @@ class KubernetesGateway:
             PermanentError: the cluster refuses an object; has its reason.
         """
         for each in sorted(objects, key=lambda item: _FIRST.get(item["kind"], 2)):
-            item = placed(each, self.namespace)
+            if each["kind"] == "Namespace" and self.queue is not None:
+                continue
+            item = self.placed(each)
             try:
                 self._calls.apply(
                     path_of_object(item),
@@ -93,6 +109,10 @@ class KubernetesGateway:
                 # served moments after they are made.
                 raise TransientError(str(exc)) from exc
 
+    def placed(self, item: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a rendered object as it is applied here."""
+        return placed(item, self.namespace, self._own)
+
     def close(self) -> None:
         """Close idle connections; the gateway can still be used."""
         self._calls.close()
@@ -103,17 +123,18 @@ class KubernetesGateway:
 
     def nodes(self, *, labels: Mapping[str, str] | None = None) -> list[NodeView]:
         """List nodes that carry all the labels, by name."""
-        items = self._list("v1", "Node", labels=labels)
+        items = self.listed("v1", "Node", labels=labels)
         return sorted((parse_node(item) for item in items), key=lambda node: node.name)
 
     def pods(self, *, labels: Mapping[str, str], namespace: str | None = None) -> list[PodView]:
         """List pods of a namespace that carry all the labels, by name."""
-        items = self._list("v1", "Pod", namespace=namespace, labels=labels)
+        labels = {**labels, **({} if namespace else self._mark)}
+        items = self.listed("v1", "Pod", namespace=namespace, labels=labels)
         return sorted((parse_pod(item) for item in items), key=lambda pod: pod.name)
 
     def pods_of(self, kind: str, name: str, *, namespace: str | None = None) -> list[PodView]:
         """List pods that a Deployment or DaemonSet selects; none while it does not exist."""
-        item = self._get("apps/v1", kind, namespace=namespace, name=name)
+        item = self.find("apps/v1", kind, namespace=namespace, name=name)
         if item is None:
             return []
         return self.pods(labels=item["spec"]["selector"]["matchLabels"], namespace=namespace)
@@ -122,12 +143,12 @@ class KubernetesGateway:
         self, name: str, *, namespace: str | None = None, at_least: int | None = None
     ) -> bool:
         """Say whether replicas of the newest revision are available: all, or at least so many."""
-        item = self._get("apps/v1", "Deployment", namespace=namespace, name=name)
+        item = self.find("apps/v1", "Deployment", namespace=namespace, name=name)
         return item is not None and is_rolled_out(item, at_least)
 
     def daemon_set_ready(self, name: str, *, nodes: int, namespace: str | None = None) -> bool:
         """Say whether its pod is ready on `nodes` nodes or more, and wherever it is meant for."""
-        item = self._get("apps/v1", "DaemonSet", namespace=namespace, name=name)
+        item = self.find("apps/v1", "DaemonSet", namespace=namespace, name=name)
         if item is None or not is_observed(item):
             return False
         wanted = max(nodes, item["status"].get("desiredNumberScheduled", 0))
@@ -135,66 +156,64 @@ class KubernetesGateway:
 
     def crd_established(self, name: str) -> bool:
         """Say whether the API server serves a custom type."""
-        item = self._get("apiextensions.k8s.io/v1", "CustomResourceDefinition", name=name)
+        item = self.find("apiextensions.k8s.io/v1", "CustomResourceDefinition", name=name)
         conditions = ((item or {}).get("status") or {}).get("conditions") or []
         return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
 
     def served_versions(self, name: str) -> list[str]:
         """List the served versions of a custom type; none where the API server does not know it."""
-        item = self._get("apiextensions.k8s.io/v1", "CustomResourceDefinition", name=name)
+        item = self.find("apiextensions.k8s.io/v1", "CustomResourceDefinition", name=name)
         versions = ((item or {}).get("spec") or {}).get("versions") or []
         return [version["name"] for version in versions if version.get("served")]
-
-    def workload_message(self, api_version: str, labels: Mapping[str, str]) -> str | None:
-        """Say why Kueue's Workload with the labels has no quota yet; None where there is none."""
-        items = self._list(api_version, "Workload", labels=labels)
-        return parse_workload_message(items[0]) if items else None
 
     def claim(self, claim: str) -> ClaimView | None:
         """Read a claim, called NAMESPACE/NAME."""
         namespace, _, name = claim.partition("/")
-        item = self._get("v1", "PersistentVolumeClaim", namespace=namespace, name=name)
+        item = self.find("v1", "PersistentVolumeClaim", namespace=namespace, name=name)
         return None if item is None else parse_claim(item)
 
     def volume_spec(self, name: str) -> Mapping[str, Any]:
         """Return the spec of a PersistentVolume; empty where there is none."""
-        return (self._get("v1", "PersistentVolume", name=name) or {}).get("spec") or {}
+        return (self.find("v1", "PersistentVolume", name=name) or {}).get("spec") or {}
 
-    def queue_takes(self, api_version: str, queue: str) -> bool | None:
-        """Say whether a ClusterQueue of Kueue takes jobs of the namespace; None without one."""
-        item = self._get(api_version, "ClusterQueue", name=queue)
-        if item is None:
-            return None
-        namespace = self._get("v1", "Namespace", name=self.namespace) or {"metadata": {}}
-        return selects(item["spec"].get("namespaceSelector"), namespace["metadata"])
+    def own_objects(self) -> list[tuple[str, str, str]]:
+        """List apiVersion, kind and name of all of ours in a namespace of others."""
+        if not self._mark:
+            return []  # no label, which would mean all that there is
+        kinds = [*PLACED, *(each[:2] for each in self.backend.parts(""))]
+        return [
+            (*kind, item["metadata"]["name"])
+            for kind in kinds
+            for item in self.listed(*kind, labels=self._mark)
+        ]
 
     def job(self, name: str) -> JobView | None:
-        item = self._get(self.backend.API_VERSION, self.backend.KIND, name=name)
+        item = self.find(self.backend.API_VERSION, self.backend.KIND, name=name)
         return None if item is None else parse_job(item, self.backend)
 
     def job_names(self, *, labels: Mapping[str, str]) -> list[str]:
         """Name the training jobs that carry all the labels, of which a part may be left."""
         kinds = [(api_version, kind) for api_version, kind, _ in self.backend.parts("")]
-        items = [item for each in kinds for item in self._list(*each, labels=labels)]
+        items = [item for each in kinds for item in self.listed(*each, labels=labels)]
         return sorted({str(item["metadata"]["name"]) for item in items})
 
     def batch_jobs(self, *, labels: Mapping[str, str], of: Kind = BATCH_JOB) -> list[BatchJobView]:
         """List batch/v1 Jobs, or MPIJobs, that carry all the labels, by name."""
-        jobs = map(parse_batch_job, self._list(*of, labels=labels))
+        jobs = map(parse_batch_job, self.listed(*of, labels=labels))
         return sorted(jobs, key=lambda job: job.name)
 
     def warnings(
         self, *, object_names: Sequence[str], namespace: str | None = None
     ) -> list[WarningView]:
         """List Warning events about the objects, oldest first."""
-        items = self._list("v1", "Event", namespace=namespace, fields={"type": "Warning"})
-        ordered = sorted(items, key=_last_seen)
+        items = self.listed("v1", "Event", namespace=namespace, fields={"type": "Warning"})
+        ordered = sorted(items, key=last_seen)
         views = [parse_warning(item) for item in ordered]
         return [view for view in views if view.object_name in object_names]
 
     def loads(self) -> list[PodLoad]:
         """List what the pods of all namespaces hold of their nodes."""
-        items = self._pages(path_of("v1", "Pod"), {}, what="listing pods of all namespaces")
+        items = self.everywhere("v1", "Pod")
         return [load for item in items if (load := parse_load(item)) is not None]
 
     def deployments(self, *, of: str) -> list[DeploymentView]:
@@ -202,18 +221,8 @@ class KubernetesGateway:
 
         Each is seen through the list: reading it alone takes a right in its namespace.
         """
-        what = "listing Deployments of all namespaces"
-        return [
-            DeploymentView(
-                namespace=item["metadata"]["namespace"],
-                name=item["metadata"]["name"],
-                image=container["image"],
-                is_ready=is_rolled_out(item),
-            )
-            for item in self._pages(path_of("apps/v1", "Deployment"), {}, what=what)
-            for container in item["spec"]["template"]["spec"].get("containers") or []
-            if of in container.get("image", "").partition("@")[0]
-        ]
+        items = self.everywhere("apps/v1", "Deployment")
+        return [view for item in items for view in parse_deployment(item, of)]
 
     def may(self, right: Right, *, account: Account | None = None) -> bool:
         """Say whether who asks, or an account, has a right, by the cluster's own word.
@@ -256,7 +265,7 @@ class KubernetesGateway:
 
     def last_log_line(self, pod: str) -> str:
         """Return the last line that the pod's container printed; "" when there is none (yet)."""
-        return _last_line(self._tail(pod))
+        return last_line(self._tail(pod))
 
     def log(self, pod: str) -> str:
         """Read the log of the pod's container up to 8 MiB; empty when there is none.
@@ -274,7 +283,7 @@ class KubernetesGateway:
         Raises:
             TransientError: the kubelet does not answer now; the line may still be there.
         """
-        return _last_line(self._tail(pod, must_answer=True))
+        return last_line(self._tail(pod, must_answer=True))
 
     def _tail(self, pod: str, *, num_lines: int = 5, must_answer: bool = False) -> str:
         path = path_of("v1", "Pod", namespace=self.namespace, name=pod)
@@ -321,23 +330,24 @@ class KubernetesGateway:
         self, api_version: str, kind: str, *, name: str, namespace: str | None = None
     ) -> bool:
         """Say whether an object is still there."""
-        return self._get(api_version, kind, namespace=namespace, name=name) is not None
+        return self.find(api_version, kind, namespace=namespace, name=name) is not None
 
     def has(self, item: Mapping[str, Any]) -> bool:
         """Say whether there is an object of that kind and name, where `apply` would put it."""
-        item = placed(item, self.namespace)
+        item = self.placed(item)
         about = item["metadata"]
         where = about.get("namespace")
         return self.exists(item["apiVersion"], item["kind"], name=about["name"], namespace=where)
 
-    def _get(self, api_version: str, kind: str, *, name: str, namespace: str | None = None) -> Any:
+    def find(self, api_version: str, kind: str, *, name: str, namespace: str | None = None) -> Any:
+        """Read an object as the API sends it; None where there is none."""
         path = path_of(api_version, kind, namespace=namespace or self.namespace, name=name)
         try:
             return self._calls.get(path, what=f"reading {kind} {name}")
         except NotFound:
             return None
 
-    def _list(
+    def listed(
         self,
         api_version: str,
         kind: str,
@@ -346,6 +356,7 @@ class KubernetesGateway:
         labels: Mapping[str, str] | None = None,
         fields: Mapping[str, str] | None = None,
     ) -> list[Any]:
+        """List objects as the API sends them: those that have all the labels and fields."""
         query = {}
         if labels:
             query["labelSelector"] = _selector(labels)
@@ -358,6 +369,11 @@ class KubernetesGateway:
             except PageExpired:
                 continue
         return self._pages(path, query, what=f"listing {kind}s")
+
+    def everywhere(self, api_version: str, kind: str) -> list[Any]:
+        """List the objects of a kind in all namespaces."""
+        what = f"listing {kind}s of all namespaces"
+        return self._pages(path_of(api_version, kind), {}, what=what)
 
     def _pages(self, path: str, query: Mapping[str, str], *, what: str) -> list[Any]:
         items: list[Any] = []
@@ -374,19 +390,5 @@ class KubernetesGateway:
             page["continue"] = token
 
 
-def _last_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else ""
-
-
 def _selector(pairs: Mapping[str, str]) -> str:
     return ",".join(f"{key}={value}" for key, value in pairs.items())
-
-
-def _last_seen(event: Mapping[str, Any]) -> str:
-    return str(
-        event.get("lastTimestamp")
-        or event.get("eventTime")
-        or event["metadata"].get("creationTimestamp")
-        or ""
-    )

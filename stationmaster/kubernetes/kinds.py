@@ -13,6 +13,16 @@ Kind = tuple[str, str]
 BATCH_JOB: Final = ("batch/v1", "Job")
 MPI_JOB: Final = ("kubeflow.org/v2beta1", "MPIJob")
 
+# What is looked for in the namespace of a team, beside training jobs.
+PLACED: Final[tuple[Kind, ...]] = (
+    BATCH_JOB,
+    ("apps/v1", "Deployment"),
+    *(("v1", kind) for kind in ("Pod", "Service", "Secret", "PersistentVolumeClaim")),
+    ("coordination.k8s.io/v1", "Lease"),
+    *((_RBAC, kind) for kind in ("RoleBinding", "Role")),
+    ("v1", "ServiceAccount"),
+)
+
 # (apiVersion, kind) -> (plural, namespaced)
 _KINDS: Final[dict[Kind, tuple[str, bool]]] = {
     ("v1", "Namespace"): ("namespaces", False),

@@ -86,7 +86,6 @@ class Account:
 
 # (API group, resource) to verbs.
 _IN_CLUSTER: Final[dict[tuple[str, str], tuple[str, ...]]] = {
-    ("", "namespaces"): _MAKE,
     ("", "persistentvolumes"): _MAKE,
     ("", "nodes"): _READ,
     ("", "pods"): ("list",),
@@ -113,19 +112,36 @@ _IN_NAMESPACE: Final[dict[tuple[str, str], tuple[str, ...]]] = {
 }
 
 
-def needed_rights(namespace: str, backend: JobBackend) -> list[Right]:
+# What is looked for one by one, where the namespace is not deleted as a whole.
+_LISTED: Final = {key: ("list",) for key, verbs in _IN_NAMESPACE.items() if "create" in verbs}
+# By the first is seen whether a ClusterQueue takes a run's own namespace; else a team's is found.
+QUEUE_LOOKS: Final = (
+    Right("get", "apiextensions.k8s.io", "customresourcedefinitions"),
+    Right("get", _KUEUE, "clusterqueues"),
+)
+TEAM_LOOKS: Final = (Right("get", "", "namespaces"), Right("list", _KUEUE, "localqueues"))
+
+
+def needed_rights(namespace: str, backend: JobBackend, *, of_team: bool = False) -> list[Right]:
     """List every right that the product uses, with its own namespace called `namespace`.
 
     `backend` is the kind of jobs that it has there.
     """
-    return [*common_rights(namespace), *job_rights(namespace, backend)]
+    return [*common_rights(namespace, of_team=of_team), *job_rights(namespace, backend)]
 
 
-def common_rights(namespace: str, claim: str = "") -> list[Right]:
-    """List those that it uses whatever jobs are there; `claim` is NAMESPACE/NAME of one it uses."""
+def common_rights(namespace: str, claim: str = "", *, of_team: bool = False) -> list[Right]:
+    """List those that it uses whatever jobs are there.
+
+    `claim` is NAMESPACE/NAME of one that it uses. `of_team` says that the namespace is a team's,
+    which is neither made nor deleted.
+    """
     read = Right("get", "", "persistentvolumeclaims", claim.partition("/")[0])
     of_claim = [read] if claim else []
-    return [*_rights(_IN_CLUSTER, ""), *_rights(_IN_NAMESPACE, namespace), *of_claim]
+    general = [*_rights(_IN_CLUSTER, ""), *_rights(_IN_NAMESPACE, namespace), *of_claim]
+    if of_team:
+        return [*general, *_rights(_LISTED, namespace)]
+    return [*general, *_rights({("", "namespaces"): _MAKE}, "")]
 
 
 def job_rights(namespace: str, backend: JobBackend) -> list[Right]:
@@ -133,10 +149,11 @@ def job_rights(namespace: str, backend: JobBackend) -> list[Right]:
     return _rights(dict.fromkeys(backend.TYPES, _JOBS), namespace)
 
 
-def queue_rights(namespace: str) -> list[Right]:
-    """List those that a run with `queue=` takes."""
-    makes = {(_KUEUE, "localqueues"): ("get", "create", "patch"), (_KUEUE, "workloads"): ("list",)}
-    return [*_rights(makes, namespace), Right("get", _KUEUE, "clusterqueues")]
+def queue_rights(namespace: str, *, of_team: bool = False) -> list[Right]:
+    """List those that a run with `queue=` takes; that of a team is there, and is not made."""
+    makes = {(_KUEUE, "localqueues"): ("get", "create", "patch")}
+    own = [] if of_team else [*_rights(makes, namespace), Right("get", _KUEUE, "clusterqueues")]
+    return [*own, Right("list", _KUEUE, "workloads", namespace)]
 
 
 def priority_rights() -> list[Right]:

@@ -1,4 +1,4 @@
-"""Which nodes of a shared cluster have room for training pods. Pure.
+"""What pods hold, and which nodes of a shared cluster have room for training pods. Pure.
 
 These are the scheduler's own rules, as far as the product's pods meet them: a node is ready, nobody
 has cordoned it, its taints are tolerated, and what its pods request leaves enough.
@@ -9,9 +9,59 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from decimal import Decimal
 
-from stationmaster.kubernetes.views import NodeView, PodLoad
+from stationmaster.domain.frozen import Frozen
+from stationmaster.domain.names import LABEL_PLACED_FOR
+from stationmaster.kubernetes.views import Json, NodeView
 
 Amounts = Mapping[str, Decimal]
+
+
+class PodLoad(Frozen):
+    """What one pod holds of its node, in CPUs, bytes and devices, until it has ended."""
+
+    namespace: str
+    placed_for: str = ""
+    """The guest that it is of, in a namespace that others use as well."""
+    node: str
+    requests: dict[str, Decimal] = {}
+
+
+def parse_load(item: Json) -> PodLoad | None:
+    """Parse a Pod; None where it holds nothing: it has ended, or is on no node yet."""
+    spec, phase = item.get("spec") or {}, (item.get("status") or {}).get("phase")
+    if phase in ("Succeeded", "Failed") or not spec.get("nodeName"):
+        return None
+    first = [_requests(container) for container in spec.get("initContainers") or []]
+    beside = [
+        amounts
+        for amounts, container in zip(first, spec.get("initContainers") or [], strict=True)
+        if container.get("restartPolicy") == "Always"  # it runs on beside the others
+    ]
+    held = [*(_requests(container) for container in spec.get("containers") or []), *beside]
+    names = {name for amounts in [*first, *held] for name in amounts}
+    zero = Decimal(0)
+    return PodLoad(
+        namespace=item["metadata"].get("namespace", ""),
+        placed_for=(item["metadata"].get("labels") or {}).get(LABEL_PLACED_FOR, ""),
+        node=spec["nodeName"],
+        requests={
+            name: max(
+                sum((amounts.get(name, zero) for amounts in held), zero),
+                *(amounts.get(name, zero) for amounts in first),
+                zero,
+            )
+            for name in names
+        },
+    )
+
+
+def _requests(container: Json) -> dict[str, Decimal]:
+    from kubernetes.utils.quantity import parse_quantity
+
+    resources = container.get("resources") or {}
+    # A limit without a request is a request.
+    asked = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    return {name: parse_quantity(amount) for name, amount in asked.items()}
 
 
 def amounts_of(requests: Mapping[str, str]) -> dict[str, Decimal]:

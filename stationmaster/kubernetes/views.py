@@ -213,51 +213,6 @@ def _why_unfit(labels: Json) -> str:
     return ""
 
 
-class PodLoad(Frozen):
-    """What one pod holds of its node, in CPUs, bytes and devices, until it has ended."""
-
-    namespace: str
-    node: str
-    requests: dict[str, Decimal] = {}
-
-
-def parse_load(item: Json) -> PodLoad | None:
-    """Parse a Pod; None where it holds nothing: it has ended, or is on no node yet."""
-    spec, phase = item.get("spec") or {}, (item.get("status") or {}).get("phase")
-    if phase in ("Succeeded", "Failed") or not spec.get("nodeName"):
-        return None
-    first = [_requests(container) for container in spec.get("initContainers") or []]
-    beside = [
-        amounts
-        for amounts, container in zip(first, spec.get("initContainers") or [], strict=True)
-        if container.get("restartPolicy") == "Always"  # it runs on beside the others
-    ]
-    held = [*(_requests(container) for container in spec.get("containers") or []), *beside]
-    names = {name for amounts in [*first, *held] for name in amounts}
-    zero = Decimal(0)
-    return PodLoad(
-        namespace=item["metadata"].get("namespace", ""),
-        node=spec["nodeName"],
-        requests={
-            name: max(
-                sum((amounts.get(name, zero) for amounts in held), zero),
-                *(amounts.get(name, zero) for amounts in first),
-                zero,
-            )
-            for name in names
-        },
-    )
-
-
-def _requests(container: Json) -> dict[str, Decimal]:
-    from kubernetes.utils.quantity import parse_quantity
-
-    resources = container.get("resources") or {}
-    # A limit without a request is a request.
-    asked = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
-    return {name: parse_quantity(amount) for name, amount in asked.items()}
-
-
 def _image_digest(status: Json) -> str:
     """Return the registry's name of the image: an id without a name is the node's own."""
     for container in status.get("containerStatuses") or []:
@@ -317,13 +272,6 @@ def parse_job(item: Json, backend: JobBackend) -> JobView:
     )
 
 
-def parse_workload_message(item: Json) -> str:
-    """Say why a Workload of Kueue has no quota; "" where it has, or nobody has looked."""
-    conditions = (item.get("status") or {}).get("conditions") or []
-    waits = [each for each in conditions if each.get("type") == "QuotaReserved"]
-    return next((each.get("message", "") for each in waits if each.get("status") == "False"), "")
-
-
 def parse_batch_job(item: Json) -> BatchJobView:
     status = item.get("status") or {}
     holding = _holding(status)
@@ -335,6 +283,20 @@ def parse_batch_job(item: Json) -> BatchJobView:
         message=(failed.get("message") or failed.get("reason") or "") if failed is not None else "",
         failures=status.get("failed") or 0,
     )
+
+
+def parse_deployment(item: Json, of: str) -> list[DeploymentView]:
+    """Parse a Deployment, once for each image that it runs with `of` in its name."""
+    return [
+        DeploymentView(
+            namespace=item["metadata"]["namespace"],
+            name=item["metadata"]["name"],
+            image=container["image"],
+            is_ready=is_rolled_out(item),
+        )
+        for container in item["spec"]["template"]["spec"].get("containers") or []
+        if of in container.get("image", "").partition("@")[0]
+    ]
 
 
 def parse_claim(item: Json) -> ClaimView:
@@ -378,25 +340,17 @@ def is_observed(item: Json) -> bool:
     return bool((item.get("status") or {}).get("observedGeneration", 0) >= generation)
 
 
-def selects(selector: Json | None, metadata: Json) -> bool:
-    """Say whether a selector takes an object: none takes nothing, an empty one everything."""
-    if selector is None:
-        return False
-    labels = metadata.get("labels") or {}
-    wanted = selector.get("matchLabels") or {}
-    return all(labels.get(key) == value for key, value in wanted.items()) and all(
-        _holds(each, labels) for each in selector.get("matchExpressions") or []
+def last_seen(event: Json) -> str:
+    """Say when an Event was seen last, in a form that can be compared."""
+    return str(
+        event.get("lastTimestamp")
+        or event.get("eventTime")
+        or event["metadata"].get("creationTimestamp")
+        or ""
     )
 
 
-def _holds(expression: Json, labels: Json) -> bool:
-    value, values = labels.get(expression["key"]), expression.get("values") or []
-    match expression["operator"]:
-        case "In":
-            return value in values
-        case "NotIn":
-            return value not in values
-        case "Exists":
-            return value is not None
-        case _:
-            return value is None
+def last_line(text: str) -> str:
+    """Return the last line of a log that is not empty; "" when there is none."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else ""

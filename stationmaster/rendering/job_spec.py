@@ -166,13 +166,14 @@ def job_spec(
     data_root: str = "",
     weights_root: str = "",
     hyperpod_vcpus: int | None = None,
+    queue: str = "",
 ) -> JobSpec:
     """Resolve a request, placed as the assignment says, against the catalogues.
 
     `image` is the deployment's; one that the request names comes before it. `data_root` is where
     its data was brought, below the directory of all data; "" where the pods read it from elsewhere.
     `weights_root` is where its first weights are, once they were converted. `hyperpod_vcpus` are
-    the CPUs of nodes that are HyperPod's.
+    the CPUs of nodes that are HyperPod's. `queue` is the LocalQueue that the request's one means.
 
     Raises:
         UserError: the recipe, the instance type or an override is not (or no longer) known.
@@ -205,7 +206,7 @@ def job_spec(
         is_resumed=request.output_from is not None,
         dataset=overrides.get("dataset", ""),
         track=request.track,
-        options=request.job_options,
+        options=request.job_options.model_copy(update={"queue": queue} if queue else {}),
     )
 
 

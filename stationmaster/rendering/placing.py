@@ -1,29 +1,45 @@
-"""Rendered objects, placed into a namespace of their own in an existing Kubernetes cluster.
+"""Rendered objects, placed into another namespace of an existing Kubernetes cluster.
 
 What names the product's usual namespace names that one, and rights that belong to no namespace get
-its name as their prefix: several may be in one Kubernetes cluster.
+a name of the cluster's own as their prefix: several may be in one Kubernetes cluster. In a
+namespace that others use as well, everything does, and carries the label by which it is found.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from stationmaster.domain.images import copy_of
-from stationmaster.domain.names import LABEL_CLUSTER_ID, NAMESPACE
+from stationmaster.domain.names import (
+    LABEL_CLUSTER_ID,
+    LABEL_PLACED_FOR,
+    NAMESPACE,
+    RELAY,
+    SAVER,
+    STAGER,
+    name_of_own,
+)
+from stationmaster.rendering.environment import HUGGING_FACE_SECRET
 from stationmaster.rendering.job_spec import KubernetesObject
 from stationmaster.rendering.metadata import LABEL_NODE_GROUP
 
 # What the relay and the saver read; without it they look into the usual namespace.
 NAMESPACE_VARIABLE: Final = "STATIONMASTER_NAMESPACE"
 _RIGHTS: Final = ("ClusterRole", "ClusterRoleBinding")
+# What all runs of a cluster share is called the same in each.
+_OF_CLUSTER: Final = (RELAY, SAVER, STAGER, HUGGING_FACE_SECRET)
 
 
-def placed(item: Mapping[str, Any], namespace: str) -> KubernetesObject:
-    """Return the object as it has to be for `namespace`; others' objects stay as they are."""
+def placed(item: Mapping[str, Any], namespace: str, own: str = "") -> KubernetesObject:
+    """Return the object as it has to be for `namespace`; others' objects stay as they are.
+
+    `own` is what the cluster's own namespace is called, where `namespace` is one of others.
+    """
     if namespace == NAMESPACE:
         return dict(item)
+    own = own or namespace
     placed_item = copy.deepcopy(dict(item))
     kind, about = placed_item["kind"], placed_item["metadata"]
     spec = placed_item.get("spec", {})
@@ -33,16 +49,18 @@ def placed(item: Mapping[str, Any], namespace: str) -> KubernetesObject:
     if kind == "Namespace" and about["name"] == NAMESPACE:
         about["name"] = namespace
     if kind in _RIGHTS:
-        about["name"] = placed_name(about["name"], namespace)
+        about["name"] = _prefixed(about["name"], own)
     for subject in placed_item.get("subjects", ()):
         if subject.get("namespace") == NAMESPACE:
             subject["namespace"] = namespace
     role = placed_item.get("roleRef", {})
     if role.get("kind") == "ClusterRole":
-        role["name"] = placed_name(role["name"], namespace)
+        role["name"] = _prefixed(role["name"], own)
     _to_nodes_of_others(placed_item)
     if spec.get("claimRef", {}).get("namespace") == NAMESPACE:
         spec["claimRef"]["namespace"] = namespace
+    if own != namespace:
+        _tell_apart(placed_item, own)
     return placed_item
 
 
@@ -56,23 +74,41 @@ def from_copies(items: Iterable[Mapping[str, Any]], image_copies: str) -> list[K
     return copied
 
 
-def placed_name(name: str, namespace: str) -> str:
-    """Return what a cluster role that belongs to a namespace is called: stationmaster-ID-relay."""
-    prefix = f"{NAMESPACE}-"
-    return f"{namespace}-{name.removeprefix(prefix)}" if name.startswith(prefix) else name
+def _prefixed(name: str, own: str) -> str:
+    """Return what a cluster role that belongs to a cluster is called; others' keep their names."""
+    return name_of_own(name, own) if name.startswith(f"{NAMESPACE}-") else name
 
 
-def _to_nodes_of_others(value: Any) -> None:
+def placing_label(own: str) -> dict[str, str]:
+    """Return the label of all that a cluster has in the namespace of a team."""
+    return {LABEL_PLACED_FOR: own.removeprefix(f"{NAMESPACE}-")}
+
+
+def _tell_apart(item: KubernetesObject, own: str) -> None:
+    """Give what a cluster shares a name of the cluster's own, and all, pods too, its label."""
+    for each in _parts(item):
+        for key in ("name", "serviceAccountName"):
+            if each.get(key) in _OF_CLUSTER:
+                each[key] = name_of_own(each[key], own)
+        if "metadata" in each:
+            each["metadata"].setdefault("labels", {}).update(placing_label(own))
+
+
+def _to_nodes_of_others(item: KubernetesObject) -> None:
     """Let pods go to nodes that others have made: these carry none of the product's labels."""
-    if isinstance(value, dict):
-        selector = value.get("nodeSelector", {})
+    for each in _parts(item):
         for label in (LABEL_NODE_GROUP, LABEL_CLUSTER_ID):
-            selector.pop(label, None)
-        for each in value.values():
-            _to_nodes_of_others(each)
-    elif isinstance(value, list):
+            each.get("nodeSelector", {}).pop(label, None)
+
+
+def _parts(value: Any) -> Iterator[dict[str, Any]]:
+    """Yield every mapping of an object, itself first."""
+    if isinstance(value, dict):
+        yield value
+        value = [*value.values()]
+    if isinstance(value, list):
         for each in value:
-            _to_nodes_of_others(each)
+            yield from _parts(each)
 
 
 def _tell_pods(spec: Mapping[str, Any], namespace: str) -> None:

@@ -25,6 +25,7 @@ from stationmaster.inspection import Verdict, live_cluster
 from stationmaster.rendering.metadata import namespace
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
+from stationmaster.steps.parts.admission import with_team_queue
 from stationmaster.steps.parts.exit_from_existing import taken_out_when_late
 from stationmaster.steps.parts.records import (
     check_provisioning,
@@ -116,6 +117,7 @@ def ensure_in_existing(services: Services, cluster: Cluster) -> StepResult:
 
     Raises:
         CheckFailed: something is missing; says what, and what has to be typed. Nothing is made.
+        JobNotStarted: the queue that the run names cannot be used.
         TransientError: EKS or Kubernetes does not answer.
     """
     cluster_id, eks_name = cluster.cluster_id, cluster.spec.eks_name
@@ -123,6 +125,8 @@ def ensure_in_existing(services: Services, cluster: Cluster) -> StepResult:
     if found is None or found.status not in ("ACTIVE", "UPDATING"):
         state = "not there any more" if found is None else found.status
         raise CheckFailed(f"EKS cluster {eks_name} is {state}")
+    if cluster.job_kind is None:
+        cluster = with_team_queue(services, cluster)
     live = live_cluster(services, cluster)
     finding, kind = existing.look(live)
     if finding.verdict is not Verdict.GOOD:
@@ -130,16 +134,19 @@ def ensure_in_existing(services: Services, cluster: Cluster) -> StepResult:
     if cluster.job_kind is None:
         # Recorded before anything that depends on it: it stays so.
         stamp = services.cluster_stamp(cluster_id, "cluster.job_kind_chosen")
-        chosen = JobKindChosen(**stamp, kind=kind, hyperpod_vcpus=live.hyperpod_vcpus)
+        chosen = JobKindChosen(
+            **stamp, kind=kind, hyperpod_vcpus=live.hyperpod_vcpus, queue=cluster.spec.queue
+        )
         cluster = services.cluster_states.record(cluster_id, [chosen])
-    name = own_namespace(cluster_id)
-    cluster = request_resource(services, cluster, ResourceKind.NAMESPACE, name)
-    with taken_out_when_late(services, cluster_id):
-        services.kubernetes(cluster_id).apply([namespace()])
-    cluster = resource_created(services, cluster, ResourceKind.NAMESPACE, name)
+    if cluster.spec.queue is None:
+        name = own_namespace(cluster_id)
+        cluster = request_resource(services, cluster, ResourceKind.NAMESPACE, name)
+        with taken_out_when_late(services, cluster_id):
+            services.kubernetes(cluster_id).apply([namespace()])
+        cluster = resource_created(services, cluster, ResourceKind.NAMESPACE, name)
     for account in (RELAY, STAGER):
         cluster = request_resource(services, cluster, ResourceKind.POD_IDENTITY, account)
-    services.pod_identities.ensure(cluster_id, eks_name, run_id=cluster.run_id)
+    services.pod_identities.ensure(cluster_id, cluster.spec.place, run_id=cluster.run_id)
     for account in (RELAY, STAGER):
         cluster = resource_created(services, cluster, ResourceKind.POD_IDENTITY, account)
     return READY

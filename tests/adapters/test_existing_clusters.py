@@ -197,3 +197,23 @@ def test_accounts_of_results_have_their_role_until_no_run_needs_them(owner: Owne
         "stationmaster-stager",
         second,
     }
+
+
+def test_in_the_namespace_of_a_team_only_associations_with_the_clusters_tag_are_its_own(
+    owner: Owner,
+) -> None:
+    owner.cluster()
+    identities, place = owner.services().pod_identities, f"{owner.name}/hyperpod-ns-a"
+    first, second = ClusterId("tiny-llama-1"), ClusterId("tiny-llama-2")
+    theirs = {"namespace": "hyperpod-ns-a", "serviceAccount": "app", "roleArn": owner.role}
+    owner.eks.create_pod_identity_association(clusterName=owner.name, **theirs)
+
+    for cluster_id in (first, second):
+        identities.ensure(cluster_id, place)
+        identities.ensure_results(cluster_id, place, [RunId(cluster_id)], run_id=RunId(cluster_id))
+    released = identities.release_results(first, place)
+    left = {each.name for each in identities.left_in(first, place)}
+
+    assert released == [first]
+    assert left == {"stationmaster-tiny-llama-1-relay", "stationmaster-tiny-llama-1-stager"}
+    assert len(identities.left_in(second, place)) == 3

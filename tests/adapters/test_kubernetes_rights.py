@@ -15,6 +15,8 @@ from stationmaster.kubernetes.kinds import path_of
 from stationmaster.kubernetes.manifests import load_manifests
 from stationmaster.kubernetes.rights import (
     GUESTS,
+    QUEUE_LOOKS,
+    TEAM_LOOKS,
     Account,
     Right,
     common_rights,
@@ -77,21 +79,27 @@ def test_rights_that_are_handed_on_are_among_them() -> None:
                         assert Right(verb, group, resource, where) in RIGHTS
 
 
-def test_file_for_administrators_grants_exactly_what_guests_use() -> None:
-    role, binding = load_manifests("existing-cluster")
+@pytest.mark.parametrize("of_team", [False, True])
+def test_file_for_administrators_grants_exactly_what_guests_use(of_team: bool) -> None:
+    items = load_manifests("existing-cluster-team" if of_team else "existing-cluster")
 
     granted = [
-        Right(verb, group, resource)
-        for rule in role["rules"]
+        Right(verb, group, resource, SPACE if role["kind"] == "Role" else "")
+        for role in items
+        for rule in role.get("rules", ())
         for group in rule["apiGroups"]
         for resource in rule["resources"]
         for verb in rule["verbs"]
     ]
-    used = [*queue_rights(SPACE), *priority_rights(), *hyperpod_rights(), *common_rights(SPACE)]
+    used = [*QUEUE_LOOKS, *TEAM_LOOKS, *queue_rights(SPACE, of_team=of_team), *priority_rights()]
+    used += [*hyperpod_rights(), *common_rights(SPACE, of_team=True)]
+    used += [] if of_team else common_rights(SPACE)
     used += [right for backend in BACKENDS.values() for right in job_rights(SPACE, backend)]
-    assert {*granted} == {replace(right, namespace="") for right in used}
+    without = [{replace(right, namespace="") for right in each} for each in (granted, used)]
+    assert without[0] == without[1]
+    assert not of_team or {*granted} <= {*used}, "in its namespace only"
     assert len(granted) == len({*granted}), "each is listed once"
-    assert binding["subjects"][0]["name"] == GUESTS
+    assert items[-1]["subjects"][0]["name"] == GUESTS
 
 
 @pytest.mark.parametrize("status", [{"allowed": False, "reason": "no"}, {}])

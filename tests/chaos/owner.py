@@ -19,6 +19,7 @@ from stationmaster.kubernetes.manifests import load_manifests
 from stationmaster.local.cluster.trainer import NAMESPACE as TRAINER_NAMESPACE
 from stationmaster.local.cluster.trainer import trainer_objects
 from tests.chaos.world import World
+from tests.support.kueue_objects import kueue_crds, of_kueue
 
 NAME = "theirs"
 ADDONS = ("eks-pod-identity-agent", "aws-fsx-csi-driver")
@@ -72,15 +73,53 @@ class Owner:
     def kubeconfig(self) -> Any:
         return self.world.mode.cluster.kubeconfig
 
-    def let_in(self, kubeconfig: Path) -> None:
-        """Write a kubeconfig of somebody with the rights of docs/existing-clusters.md, no more."""
-        role, binding = load_manifests("existing-cluster")
-        place = {"name": "functions", "namespace": "default"}
+    def let_in(self, kubeconfig: Path, team: str = "") -> None:
+        """Write a kubeconfig of somebody with the rights of docs/existing-clusters.md, no more.
+
+        With `team` these are for its namespace only.
+        """
+        place = {"name": team or "functions", "namespace": "default"}
         account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": place}
-        subject = {"kind": "ServiceAccount", **place}
+        subjects = [{"kind": "ServiceAccount", **place}]
+        given = load_manifests("existing-cluster-team" if team else "existing-cluster")
+        for item in given:
+            item["metadata"].update({"namespace": team} if team else {})
+            item.update({"subjects": subjects} if item["kind"].endswith("Binding") else {})
         with kubernetes.config.new_client_from_config(str(self.kubeconfig)) as api:
-            KubernetesGateway(api).apply([account, role, binding | {"subjects": [subject]}])
-        self.world.mode.cluster.write_account_kubeconfig(kubeconfig, "default", "functions")
+            KubernetesGateway(api).apply([account, *given])
+        self.world.mode.cluster.write_account_kubeconfig(kubeconfig, "default", place["name"])
+
+    def make_team(self, team: str) -> KubernetesGateway:
+        """Make what HyperPod's task governance makes for a team, and things of the team's own."""
+        api = kubernetes.config.new_client_from_config(str(self.kubeconfig))
+        gateway = KubernetesGateway(api, namespace=team)
+        whole = f"{team}-clusterqueue"
+        selector = {"matchLabels": {"kubernetes.io/metadata.name": team}}
+        local = of_kueue("LocalQueue", f"{team}-localqueue", team, spec={"clusterQueue": whole})
+        about = {"name": team, "labels": {LABEL_GUESTS: "allowed"}}
+        own = {"name": "stationmaster-relay", "namespace": team}
+        objects = [("Namespace", about), ("ServiceAccount", own), ("Secret", own)]
+        theirs = [{"apiVersion": "v1", "kind": kind, "metadata": each} for kind, each in objects]
+        gateway.apply([*kueue_crds(), *theirs])
+        self.world.until(lambda: gateway.crd_established("localqueues.kueue.x-k8s.io"), "Kueue")
+        gateway.apply(
+            [of_kueue("ClusterQueue", whole, spec={"namespaceSelector": selector}), local]
+        )
+        place = {"clusterName": NAME, "namespace": team, "serviceAccount": "app"}
+        role = self.settings.node_role_arn
+        self.world.aws.client("eks").create_pod_identity_association(roleArn=role, **place)
+        return gateway
+
+    def admit(self, gateway: KubernetesGateway, run_id: str) -> None:
+        """Do what Kueue does with the job of a run."""
+        self.world.until(lambda: gateway.job(run_id) is not None, "the job is in the namespace")
+        job, space = gateway.job(run_id), gateway.namespace
+        labels = {"kueue.x-k8s.io/job-uid": job.uid if job is not None else ""}
+        gateway.apply([of_kueue("Workload", f"w-{run_id}", space, labels=labels)])
+        change = {"spec": {"runPolicy": {"suspend": False}}}
+        about = ("kubeflow.org", "v1", space, "pytorchjobs", run_id)
+        with kubernetes.config.new_client_from_config(str(self.kubeconfig)) as api:
+            kubernetes.client.CustomObjectsApi(api).patch_namespaced_custom_object(*about, change)
 
     def _make_cluster(self) -> None:
         eks, settings = self.world.aws.client("eks"), self.settings

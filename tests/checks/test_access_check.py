@@ -10,6 +10,7 @@ from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.inspection import LiveCluster, Verdict
 from stationmaster.kubernetes.rights import EVERYTHING
 from stationmaster.rendering import pytorch_job
+from stationmaster.rendering.placing import placed
 
 SPEC = spec_for(get_recipe("tiny-llama"), nodes=2, instance_type="m5.2xlarge")
 OWN = "the product's role"
@@ -29,6 +30,9 @@ class World:
 
     def kubernetes(self, cluster_id):
         return self
+
+    def placed(self, item):
+        return placed(item, self.namespace)
 
     def exists(self, api_version, kind, *, name):
         return kind == "ServiceAccount" and name in self.accounts

@@ -13,11 +13,11 @@ from stationmaster.domain.job_kinds import JobKind
 from stationmaster.domain.planning.recipe_lookup import get_recipe
 from stationmaster.inspection import LiveCluster, Verdict
 from stationmaster.kubernetes.rights import EVERYTHING, Right, common_rights, job_rights
+from stationmaster.kubernetes.room import PodLoad
 from stationmaster.kubernetes.views import (
     ClaimView,
     DeploymentView,
     NodeView,
-    PodLoad,
     parse_node,
 )
 from stationmaster.rendering import pytorch_job
@@ -176,7 +176,9 @@ def test_claim_is_looked_at_in_place_of_the_driver_of_fsx():
 def test_pods_of_the_cluster_itself_do_not_count_as_others():
     mine = load("n-1", namespace="stationmaster-c-1", cpu=7, memory=20 * GIB)
 
-    assert look(Theirs(held=[mine])).verdict is Verdict.GOOD
+    in_team = mine.model_copy(update={"namespace": "hyperpod-ns-a", "placed_for": "c-1"})
+
+    assert look(Theirs(held=[mine, in_team])).verdict is Verdict.GOOD
 
 
 @pytest.mark.parametrize(

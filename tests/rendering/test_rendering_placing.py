@@ -6,12 +6,15 @@ from functools import cache
 
 import pytest
 import yaml
+from pydantic import SecretStr
 
 from stationmaster.domain.catalogue.entries import CATALOGUE
 from stationmaster.domain.ids import ClusterId
-from stationmaster.domain.names import NAMESPACE
+from stationmaster.domain.names import NAMESPACE, RELAY, SAVER
+from stationmaster.kubernetes.kinds import PLACED
 from stationmaster.kubernetes.manifests import load_manifests
 from stationmaster.rendering import pytorch_job
+from stationmaster.rendering.environment import render_tokens
 from stationmaster.rendering.examples import (
     DIRECTORY,
     NCCL,
@@ -70,6 +73,23 @@ def test_rights_of_two_namespaces_have_different_names_and_their_own_subjects():
     assert binding["subjects"] == [
         {"kind": "ServiceAccount", "name": "stationmaster-relay", "namespace": "stationmaster-b"}
     ]
+
+
+def test_in_the_namespace_of_a_team_each_guest_has_names_of_its_own_and_all_has_its_label():
+    made = [*every_object(), render_tokens({"token": SecretStr("t")})]
+
+    there = [placed(item, "a", "stationmaster-c-1") for item in made if item["kind"] != "Namespace"]
+    text = json.dumps(there)
+
+    own = {f"stationmaster-c-1-{each}" for each in ("relay", "saver", "huggingface")}
+    assert own == {name for each in there if (name := each["metadata"]["name"]).startswith("sta")}
+    for shared in (RELAY, SAVER, "huggingface"):
+        assert f'"{shared}"' not in text
+    kinds = {
+        (each["apiVersion"], each["kind"]) for each in there if "namespace" in each["metadata"]
+    }
+    assert {*PLACED, ("kubeflow.org/v1", "PyTorchJob")} >= kinds, "the teardown looks for all"
+    assert text.count('"labels"') == text.count('"stationmaster/placed-for": "c-1"')
 
 
 def test_a_pod_that_asks_kubernetes_is_told_its_namespace_and_no_other_pod_is():

@@ -399,14 +399,14 @@ def test_data_of_the_named_buckets_is_listed_and_looked_into() -> None:
 @pytest.mark.parametrize(
     ("prefix", "account"),
     [
-        ("ClusterRolesRelay", "stationmaster-relay"),
-        ("ClusterRolesSaver", "*-????????"),
-        ("ClusterRolesStager", "stationmaster-stager"),
-        ("ClusterRolesFsxCsi", "fsx-csi-controller-sa"),
+        ("ClusterRolesRelay", ["stationmaster-relay", "stationmaster-*-relay"]),
+        ("ClusterRolesSaver", ["*-????????"]),
+        ("ClusterRolesStager", ["stationmaster-stager", "stationmaster-*-stager"]),
+        ("ClusterRolesFsxCsi", ["fsx-csi-controller-sa"]),
     ],
 )
 def test_pod_role_trusts_one_account_of_the_clusters_that_runs_may_use(
-    prefix: str, account: str, resources: dict[str, Resource]
+    prefix: str, account: list[str], resources: dict[str, Resource]
 ) -> None:
     role, _ = role_named(resources, prefix)
     trust = role["Properties"]["AssumeRolePolicyDocument"]["Statement"]

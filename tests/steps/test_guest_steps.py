@@ -17,8 +17,8 @@ from stationmaster.domain.errors import JobNotStarted, PermanentError, StepTimed
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.keys.job_options import JobOptions
 from stationmaster.jobs.run_jobs import render_token
+from stationmaster.kubernetes.queues import selects
 from stationmaster.kubernetes.rights import EVERYTHING, GRANT, Right, priority_rights, queue_rights
-from stationmaster.kubernetes.views import selects
 from stationmaster.rendering import pytorch_job
 from stationmaster.steps.parts import next_attempt, node_replacements
 from stationmaster.steps.parts.admission import refuse_missing
@@ -60,7 +60,9 @@ class Inside:
 
 def services_of(inside: Inside, *, eks_name: str, teardown: TeardownStatus) -> Any:
     cluster = SimpleNamespace(
-        cluster_id="demo-1a2b3c4d", spec=SimpleNamespace(eks_name=eks_name), teardown=teardown
+        cluster_id="demo-1a2b3c4d",
+        spec=SimpleNamespace(eks_name=eks_name, queue=None),
+        teardown=teardown,
     )
     return SimpleNamespace(
         cluster_states=SimpleNamespace(load=lambda _: cluster),
@@ -78,9 +80,8 @@ def services_of(inside: Inside, *, eks_name: str, teardown: TeardownStatus) -> A
 def test_right_that_an_option_takes_and_the_product_lacks_is_named_before_the_job_is_made(
     options: JobOptions, typed: str, right: Right
 ) -> None:
-    gateway: Any = SimpleNamespace(
-        namespace=SPACE, backend=pytorch_job, may=lambda asked: asked not in (right, EVERYTHING)
-    )
+    about = {"namespace": SPACE, "queue": None, "backend": pytorch_job}
+    gateway: Any = SimpleNamespace(may=lambda asked: asked not in (right, EVERYTHING), **about)
     request = SimpleNamespace(job_options=options)
     run: Any = SimpleNamespace(placement=SimpleNamespace(nodes=2), least_nodes=2, request=request)
 

@@ -33,9 +33,9 @@ def kueue_crds() -> list[dict[str, Any]]:
     ]
 
 
-def of_kueue(kind: str, name: str, **values: Any) -> dict[str, Any]:
-    """An object of Kueue; a Workload is in the namespace of runs."""
+def of_kueue(kind: str, name: str, namespace: str = NAMESPACE, **values: Any) -> dict[str, Any]:
+    """An object of Kueue; those of a namespace are in that of runs, unless another is given."""
     metadata = {"name": name, "labels": values.pop("labels", {})}
-    if kind == "Workload":
-        metadata["namespace"] = NAMESPACE
+    if kind != "ClusterQueue":
+        metadata["namespace"] = namespace
     return {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": metadata, **values}

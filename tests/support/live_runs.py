@@ -42,7 +42,7 @@ def live_run(run_id: RunId, *, staged: dict[str, Any] | None = None, **request: 
     spec = SimpleNamespace(eks_name="", file_system=SimpleNamespace(existing_id="", claim=""))
     services = SimpleNamespace(
         settings=SETTINGS,
-        hyperpod_vcpus=lambda _: None,
+        guest_spec=lambda _: None,
         cluster_states=SimpleNamespace(load=lambda _: SimpleNamespace(spec=spec)),
         file_systems=SimpleNamespace(mountable=lambda *_, **__: STORAGE),
         runs=SimpleNamespace(load_each=lambda _: ([], [])),

@@ -93,7 +93,7 @@ def _changes(cluster: Cluster, event: ClusterEvent) -> dict[str, object]:
             known = _replacements(cluster, event)
             return {"replacements": known, "checks": []}  # those looked at other nodes
         case ev.JobKindChosen():
-            settled = {"hyperpod_vcpus": event.hyperpod_vcpus}
+            settled = {"hyperpod_vcpus": event.hyperpod_vcpus, "queue": event.queue}
             return {"job_kind": event.kind, "spec": cluster.spec.model_copy(update=settled)}
         case ev.ClusterPreflightWarned() | NodesSeen() | RoomLow():
             return {}  # posted in the thread; it changes no state

@@ -15,7 +15,7 @@ from pydantic import Field, TypeAdapter
 from stationmaster.domain.approvals import Approval, Decided
 from stationmaster.domain.cluster.nodes import NodesSeen
 from stationmaster.domain.cluster.room import RoomLow
-from stationmaster.domain.cluster.spec import ClusterSpec
+from stationmaster.domain.cluster.spec import ClusterSpec, TeamQueue
 from stationmaster.domain.event import Event, make_event_id
 from stationmaster.domain.frozen import LATE, Frozen
 from stationmaster.domain.ids import ClusterId, EventId, RunId
@@ -318,6 +318,8 @@ class JobKindChosen(_Event, type="cluster.job_kind_chosen"):
     kind: JobKind
     hyperpod_vcpus: int | None = None
     """The CPUs of each node where they are SageMaker HyperPod's; None elsewhere."""
+    queue: TeamQueue | None = None
+    """The queue in whose namespace it is to be; None in one of its own."""
 
 
 class TeardownStarted(_Event, type="teardown.started"):

@@ -79,6 +79,18 @@ class Window(Frozen):
         return self.leave_at - _WARN_BEFORE
 
 
+class TeamQueue(Frozen):
+    """A LocalQueue of Kueue in the namespace of a team, which the run's objects then share."""
+
+    namespace: str
+    name: str
+    cluster_queue: str
+
+    def is_called(self, queue: str) -> bool:
+        """Say whether `queue=` may mean it: by its own name, or that of its ClusterQueue."""
+        return queue in (self.name, self.cluster_queue)
+
+
 class Reservation(Frozen):
     """A capacity reservation of EC2 that training nodes are taken from: used, never changed."""
 
@@ -108,6 +120,8 @@ class ClusterSpec(Frozen):
     changed, deleted or billed."""
     hyperpod_vcpus: int | None = None
     """The CPUs of each training node, once these are known to be SageMaker HyperPod's."""
+    queue: TeamQueue | None = None
+    """The queue in whose namespace it is, found when it was made; None in one of its own."""
     reservation: Reservation | None = None
     """The reservation of its training nodes, or None."""
     is_spot: bool = False
@@ -116,6 +130,16 @@ class ClusterSpec(Frozen):
     """GPUs that each training node must offer; 0 for none."""
     num_efa: int = Field(ge=0)
     """EFA interfaces that each training node must offer; 0 for none."""
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of others that it is in; "" where it has one of its own."""
+        return self.queue.namespace if self.queue is not None else ""
+
+    @property
+    def place(self) -> str:
+        """The existing EKS cluster, and after a slash the namespace of others there, if any."""
+        return f"{self.eks_name}/{self.namespace}" if self.queue is not None else self.eks_name
 
     @property
     def least_nodes(self) -> int:

@@ -99,8 +99,8 @@ def note(start: Start, plan: Plan) -> Iterable[str]:
 def plan_of_guest(plan: Plan, eks_name: str) -> Plan:
     """Plan a guest: what exists is not made, changed, deleted or in the bill."""
     made = [
-        f"a namespace in EKS cluster {eks_name}, with a volume and the job, and AWS roles for its "
-        "service accounts; deleted after the run"
+        f"a namespace in EKS cluster {eks_name} (for the queue of a team, objects in the team's), "
+        "with a volume and the job, and AWS roles for its service accounts; deleted after the run"
     ]
     earlier_s = CLUSTER_S + CAPACITY_S + PLUGINS_S  # which making all of that would take
     return plan.model_copy(

@@ -24,7 +24,7 @@ NCCL_LEVELS: Final[tuple[NcclLevel, ...]] = get_args(NcclLevel)
 QUEUE: Final = Key(
     name="queue",
     help="a queue of Kueue in the cluster of on= or cluster=: the job waits there, suspended, "
-    "until Kueue admits it",
+    "until Kueue admits it; one that takes a team's namespace only has the run there",
     meanings=("queue_name", "local_queue", "kueue"),
     is_resumed=True,
     typed=lambda options: options.job_options.queue,

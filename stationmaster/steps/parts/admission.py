@@ -7,22 +7,75 @@ The job is made suspended: where Kueue does not handle such jobs it does not sta
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from stationmaster.checks.access import lacking
+from stationmaster.domain.cluster.aggregate import Cluster
+from stationmaster.domain.cluster.spec import TeamQueue
 from stationmaster.domain.errors import JobNotStarted
 from stationmaster.domain.keys.job_options import JobOptions
-from stationmaster.domain.names import NAMESPACE
+from stationmaster.domain.names import LABEL_GUESTS, NAMESPACE
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.kubernetes.gateway import KubernetesGateway
-from stationmaster.kubernetes.rights import GRANT, priority_rights, queue_rights
+from stationmaster.kubernetes.queues import (
+    lets_guests_in,
+    local_queues,
+    queue_takes,
+    workload_message,
+)
+from stationmaster.kubernetes.rights import (
+    GRANT,
+    QUEUE_LOOKS,
+    TEAM_LOOKS,
+    Right,
+    priority_rights,
+    queue_rights,
+)
 from stationmaster.rendering.job_spec import KubernetesObject
 from stationmaster.rendering.metadata import LABEL_MANAGED_BY
+from stationmaster.services import Services
 
 _GROUP: Final = "kueue.x-k8s.io"
 # Newest first; 0.19 serves both. Source: Kueue, API reference.
 _VERSIONS: Final = ("v1beta2", "v1beta1")
 _LABEL_JOB_UID: Final = f"{_GROUP}/job-uid"
+
+
+def with_team_queue(services: Services, cluster: Cluster) -> Cluster:
+    """Return the cluster in the namespace of the queue that its run names, if that takes no other.
+
+    Such are those of HyperPod's task governance.
+
+    Raises:
+        JobNotStarted: there is no such queue, or its namespace is not open; says what to do.
+    """
+    run = services.runs.find(cluster.run_id) if cluster.run_id is not None else None
+    queue = run.request.job_options.queue if run is not None else ""
+    found = _team_queue(services.kubernetes(cluster.cluster_id), queue) if queue else None
+    spec = cluster.spec.model_copy(update={"queue": found})
+    return cluster.model_copy(update={"spec": spec})
+
+
+def _team_queue(gateway: KubernetesGateway, queue: str) -> TeamQueue | None:
+    _refuse_without(gateway, f"queue={queue}", QUEUE_LOOKS)
+    version = _version(gateway, queue)
+    if queue_takes(gateway, version, queue):
+        return None
+    _refuse_without(gateway, f"queue={queue}", TEAM_LOOKS)
+    found = [each for each in local_queues(gateway, version) if each.is_called(queue)]
+    if not found:
+        render_queue(gateway, JobOptions(queue=queue))  # says what there is instead
+        return None
+    let_in = [each for each in found if lets_guests_in(gateway, each.namespace)]
+    if len(let_in) == 1:
+        return let_in[0]
+    spaces = " and ".join(each.namespace for each in found[:8])
+    why = f"{len(let_in)} of these are open to runs, not one" if let_in else "not open to runs"
+    raise JobNotStarted(
+        f"queue={queue} takes jobs of namespace {spaces} only: {why}; its owner types kubectl "
+        f"label namespace {found[0].namespace} {LABEL_GUESTS}=allowed"
+    )
 
 
 def refuse_missing(gateway: KubernetesGateway, run: Run) -> None:
@@ -37,7 +90,17 @@ def refuse_missing(gateway: KubernetesGateway, run: Run) -> None:
         raise JobNotStarted(refusal)
     options = run.request.job_options
     name = options.priority_class
-    _refuse_without_rights(gateway, options)
+    team = gateway.queue
+    if team is not None and not team.is_called(options.queue):
+        raise JobNotStarted(
+            f"this cluster is in namespace {team.namespace}, where jobs go through the queue of a "
+            f"team; type queue={team.name}"
+        )
+    of_queue = queue_rights(gateway.namespace, of_team=team is not None)
+    if options.queue:
+        _refuse_without(gateway, f"queue={options.queue}", of_queue)
+    if name:
+        _refuse_without(gateway, f"priority_class={name}", priority_rights())
     if name and not gateway.exists("scheduling.k8s.io/v1", "PriorityClass", name=name):
         raise JobNotStarted(
             f"priority_class={name}: the cluster has no PriorityClass of that name; see kubectl "
@@ -46,32 +109,28 @@ def refuse_missing(gateway: KubernetesGateway, run: Run) -> None:
     render_queue(gateway, options)
 
 
-def _refuse_without_rights(gateway: KubernetesGateway, options: JobOptions) -> None:
-    asked = {
-        "queue": (options.queue, queue_rights(gateway.namespace)),
-        "priority_class": (options.priority_class, priority_rights()),
-    }
-    for key, (value, rights) in asked.items():
-        if value and (fault := lacking(gateway, rights)):
-            raise JobNotStarted(f"{key}={value}: {fault}; {GRANT}")
+def _refuse_without(gateway: KubernetesGateway, typed: str, rights: Sequence[Right]) -> None:
+    if fault := lacking(gateway, rights):
+        raise JobNotStarted(f"{typed}: {fault}; {GRANT}")
 
 
 def render_queue(gateway: KubernetesGateway, options: JobOptions) -> list[KubernetesObject]:
     """Make the LocalQueue that the run's job names, where only its ClusterQueue is there.
 
-    The namespace of a run in an existing cluster is made for it, so nobody can have put one there.
+    The namespace of a run in an existing cluster is made for it, so nobody can have put one there;
+    or it is that of its queue.
 
     Raises:
         JobNotStarted: the cluster has no Kueue, no queue of the name, or one for other namespaces,
             in which Kueue would never admit the job.
     """
     queue = options.queue
-    if not queue:
+    if not queue or gateway.queue is not None:
         return []
     version = _version(gateway, queue)
     if gateway.exists(version, "LocalQueue", name=queue):
         return []
-    takes = gateway.queue_takes(version, queue)
+    takes = queue_takes(gateway, version, queue)
     if takes is False:
         raise JobNotStarted(
             f"queue={queue}: its namespaceSelector does not take namespace {gateway.namespace}, in "
@@ -100,7 +159,8 @@ def why_queued(gateway: KubernetesGateway, options: JobOptions, job_uid: str) ->
         JobNotStarted: the cluster has no Kueue any more.
     """
     queue = options.queue
-    message = gateway.workload_message(_version(gateway, queue), {_LABEL_JOB_UID: job_uid})
+    labels = {_LABEL_JOB_UID: job_uid}
+    message = workload_message(gateway, _version(gateway, queue), labels)
     if message is None:
         return None
     waits = f"Kueue has not admitted the job to queue {queue} yet"

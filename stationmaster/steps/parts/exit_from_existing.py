@@ -1,7 +1,8 @@
 """Finds what a cluster has in an existing EKS cluster, and takes it out again.
 
 That is a namespace with all that is in it, a volume, cluster roles, and Pod Identity associations
-of its service accounts. Nothing of the EKS cluster itself is changed or deleted.
+of its service accounts. In the namespace of a team it is what carries the cluster's label, and
+nothing else. Nothing of the EKS cluster itself is changed or deleted.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from typing import Final
 from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
 from stationmaster.domain.errors import PermanentError, StationmasterError, TransientError
 from stationmaster.domain.ids import ClusterId
-from stationmaster.domain.names import RELAY, own_namespace, volume_name
+from stationmaster.domain.names import RELAY, name_of_own, own_namespace, volume_name
 from stationmaster.domain.resources import Left, ResourceKind
-from stationmaster.rendering.placing import placed_name
+from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.services import Services
 
 _RBAC: Final = "rbac.authorization.k8s.io/v1"
@@ -29,12 +30,12 @@ def left_in_existing(services: Services, cluster: Cluster) -> list[Left]:
     cluster_id, eks_name = cluster.cluster_id, cluster.spec.eks_name
     if not eks_name or services.clusters.find(eks_name) is None:
         return []
-    left = services.pod_identities.left_in(cluster_id, eks_name)
+    left = services.pod_identities.left_in(cluster_id, cluster.spec.place)
     try:
         gateway = services.kubernetes(cluster_id)
         found = [
             name if kind == "Namespace" else f"{name} ({kind})"
-            for api_version, kind, name in _objects(cluster)
+            for api_version, kind, name in _objects(gateway, cluster)
             if gateway.exists(api_version, kind, name=name)
         ]
     except (TransientError, PermanentError) as exc:
@@ -80,16 +81,20 @@ def _take_out_if_late(services: Services, cluster_id: ClusterId) -> None:
 
 def _delete_objects(services: Services, cluster: Cluster) -> None:
     gateway = services.kubernetes(cluster.cluster_id)
-    for api_version, kind, name in _objects(cluster):
+    for api_version, kind, name in _objects(gateway, cluster):
         gateway.delete(api_version, kind, name=name)
 
 
-def _objects(cluster: Cluster) -> list[tuple[str, str, str]]:
-    """List apiVersion, kind and name of all outside the namespace, and the namespace."""
+def _objects(gateway: KubernetesGateway, cluster: Cluster) -> list[tuple[str, str, str]]:
+    """List apiVersion, kind and name of all outside the namespace, and the namespace.
+
+    In one of others, its objects there take the place of the namespace.
+    """
     own = own_namespace(cluster.cluster_id)
-    rights = placed_name(RELAY, own)
+    rights = name_of_own(RELAY, own)
+    in_team = cluster.spec.queue is not None
     return [
-        ("v1", "Namespace", own),
+        *(gateway.own_objects() if in_team else [("v1", "Namespace", own)]),
         (_RBAC, "ClusterRoleBinding", rights),
         (_RBAC, "ClusterRole", rights),
         ("v1", "PersistentVolume", volume_name(cluster.cluster_id)),

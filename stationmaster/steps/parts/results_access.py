@@ -20,13 +20,13 @@ def ensure_access(services: Services, run: Run, cluster_id: ClusterId, of: Itera
     What comes after the teardown has looked for the last time is taken back at once, as by
     `exit_from_existing`: associations in an existing EKS cluster do not go with it.
     """
-    eks_name = services.cluster_states.load(cluster_id).spec.eks_name
+    place = services.cluster_states.load(cluster_id).spec.place
     identities = services.pod_identities
-    is_new = identities.ensure_results(cluster_id, eks_name, of, run_id=run.run_id)
-    if is_new and eks_name:
+    is_new = identities.ensure_results(cluster_id, place, of, run_id=run.run_id)
+    if is_new and place:
         cluster = services.cluster_states.load(cluster_id)  # as it is by now
         if cluster.teardown is TeardownStatus.COMPLETED:
-            identities.release_results(cluster_id, eks_name)
+            identities.release_results(cluster_id, place)
     return is_new
 
 
@@ -37,7 +37,7 @@ def end_access(services: Services, cluster: Cluster, run_id: RunId) -> None:
     found, unreadable = services.runs.load_each(others)
     kept = {*unreadable, *(each for run in found for each in _needed(run))}
     gateway, spec = services.kubernetes(cluster.cluster_id), cluster.spec
-    released = services.pod_identities.release_results(cluster.cluster_id, spec.eks_name, but=kept)
+    released = services.pod_identities.release_results(cluster.cluster_id, spec.place, but=kept)
     for name in released:
         remove_results_account(gateway, RunId(name))
 

@@ -13,6 +13,7 @@ import pytest
 from stationmaster.domain.cluster.aggregate import TeardownStatus
 from stationmaster.domain.ids import ClusterId, RunId
 from stationmaster.domain.job_kinds import JobKind
+from stationmaster.domain.keys.job_options import JobOptions
 from stationmaster.domain.names import LABEL_ROLE, LABEL_RUN_ID
 from stationmaster.domain.run.events import NodeLost, PhaseChanged, RunPhase
 from stationmaster.kubernetes.gateway import KubernetesGateway
@@ -100,6 +101,33 @@ def test_guest_trains_on_a_claim_of_their_namespace_and_leaves_it(
     assert {each.name for each in outcome.cluster.checks} >= {"access", "nodes", "storage"}
     assert owner.belongings() == before
     assert_left_nothing(outcome)
+
+
+def test_two_guests_share_the_namespace_of_a_team_and_leave_what_it_has_there(
+    world: World, owner: Owner, settings: dict[str, str]
+) -> None:
+    team = "hyperpod-ns-research"
+    gateway = owner.make_team(team)
+    owner.let_in(Path(settings["kubeconfig"]), team)
+    before = owner.belongings()
+    queues = {"team-one": f"{team}-clusterqueue", "team-two": f"{team}-localqueue"}
+
+    runs = [
+        world.request(name, nodes=2, job_options=JobOptions(queue=queue), **owner.guest)
+        for name, queue in queues.items()
+    ]
+    for run_id in runs:
+        owner.admit(gateway, run_id)
+    for run_id in runs:
+        world.until_rested(run_id, torn_down=True)
+
+    for outcome in map(world.outcome, runs):
+        assert (outcome.run.phase, outcome.run.reason) == (RunPhase.SUCCEEDED, "")
+        assert outcome.cluster.spec.place == f"theirs/{team}"
+        assert_left_nothing(outcome)
+    assert owner.belongings() == before
+    owner.let_in(Path(settings["kubeconfig"]))
+    gateway.close()
 
 
 def running(gateway: KubernetesGateway, labels: dict[str, str]) -> set[str]:

@@ -294,6 +294,7 @@ _BY_SERVICE: Final[Mapping[str, Mapping[str, Rule]]] = {
         "DeleteNodegroup": _on_held(_NODE_GROUP),
         "DescribeAddon": _plain(_ADDON),
         "DescribeAccessEntry": _plain(_ENTRY),
+        "DescribePodIdentityAssociation": _plain(_ASSOCIATION),
         "DeletePodIdentityAssociation": _on_held(_ASSOCIATION),
     },
     "events": {"PutEvents": _events},

@@ -171,6 +171,9 @@ class InsideCluster(NativeService):
         ]
         return paged("associations", found, params)
 
+    def describe_pod_identity_association(self, params: dict[str, Any]) -> dict[str, Any]:
+        return {"association": self._association(params)}
+
     def delete_pod_identity_association(self, params: dict[str, Any]) -> dict[str, Any]:
         association = self._association(params)
         del self.cluster(params["clusterName"]).pod_identities[params["associationId"]]
