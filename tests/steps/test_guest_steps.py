@@ -181,7 +181,7 @@ def test_bad_node_of_hyperpod_is_reported_once_and_others_are_waited_for(
 
 @pytest.mark.parametrize(
     ("eks_name", "vcpus", "reports"),
-    [("its", 4, ["n-1"]), ("its", None, []), ("", None, ["n-1: r-1 failed on it: GPU lost"])],
+    [("its", 4, ["n-1"]), ("its", None, []), ("", None, ["n-1: r-1: GPU lost"])],
 )
 def test_next_attempt_reports_a_bad_node_of_hyperpod_and_leaves_those_of_others(
     monkeypatch: pytest.MonkeyPatch, eks_name: str, vcpus: int | None, reports: list[str]

@@ -110,7 +110,7 @@ def _take_out_bad_node(services: Services, run: Run) -> str:
         if is_hyperpod:
             live.kubernetes.report_node(name)  # HyperPod replaces its nodes itself
             return name
-        live.kubernetes.cordon(name, f"{run.run_id} failed on it: {why}")
+        live.kubernetes.cordon(name, f"{run.run_id}: {why}")
         services.scaling_groups.replace(there[name].instance_id)
     return name
 
