@@ -50,7 +50,7 @@ _FAULTS: Final = (
         "AWS has training nodes in every zone but the region's first",
         "https://github.com/aws/containers-roadmap/issues/2204",
     ),
-    NamedFault("capacity-late", "the first zone has nodes after half an hour", "EC2 Auto Scaling"),
+    NamedFault("capacity-late", "the first zone has nodes after an hour", "EC2 Auto Scaling"),
     NamedFault(
         "vcpu-quota",
         "the account's quota of vCPUs does not allow the training nodes",

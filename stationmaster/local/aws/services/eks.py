@@ -112,7 +112,7 @@ class EksService(InsideCluster):
         )
         group = cluster.node_groups[name] = NodeGroup(described=described, launch=launch)
         self._nodes.try_to_launch(group)
-        created_s = 1800.0 if group is self._nodes.late else NODE_GROUP_CREATE_S
+        created_s = 3600.0 if group is self._nodes.late else NODE_GROUP_CREATE_S
         self.emulation.clock.after(created_s, lambda: self._group_created(group))
         return {"nodegroup": group.described}
 
