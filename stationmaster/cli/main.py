@@ -10,9 +10,10 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, TypeVar
 
 from stationmaster import __version__
 from stationmaster.cli import catalogues, lint, nccl_report, slack_manifest
@@ -31,6 +32,7 @@ from stationmaster.rendering.run_objects import render_all
 from stationmaster.settings import HubAccess
 
 OK, NO, BAD_INPUT = 0, 1, 2
+T = TypeVar("T", int, float)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -273,36 +275,20 @@ def _add_local(commands: Any) -> None:
     run.set_defaults(run=_later("local_mode", "run", extra="local"))
 
 
-def _port(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= 5 and int(text) <= 65535):
-        raise argparse.ArgumentTypeError(f'"{text}" is no port; give 0 (a free one) to 65535')
-    return int(text)
+def _number(kind: type[T], least: float, most: float, refusal: str) -> Callable[[str], T]:
+    def read(text: str) -> T:
+        with suppress(ValueError):
+            if least <= float(text) <= most:
+                return kind(text)
+        raise argparse.ArgumentTypeError(f'"{text}" {refusal}')
+
+    return read
 
 
-def _seed(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= 18):
-        raise argparse.ArgumentTypeError(f'"{text}" is no seed; give a whole number from 0 on')
-    return int(text)
-
-
-def _minutes(text: str) -> float:
-    try:
-        minutes = float(text)
-    except ValueError:
-        minutes = 0
-    if not 0 < minutes <= 60:
-        raise argparse.ArgumentTypeError(f'"{text}": give minutes above 0, and at most 60')
-    return minutes
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1
-    if not 0 < seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f'"{text}" is no time; give a number of seconds above 0')
-    return seconds
+_port: Final = _number(int, 0, 65535, "is no port; give 0 (a free one) to 65535")
+_seed: Final = _number(int, 0, 10**18, "is no seed; give a whole number from 0 on")
+_minutes: Final = _number(float, 1e-9, 60, "is no time; give minutes above 0, and at most 60")
+_seconds: Final = _number(float, 1e-9, 1e12, "is no time; give a number of seconds above 0")
 
 
 def _folder(text: str) -> Path:

@@ -69,10 +69,8 @@ def run(arguments: argparse.Namespace) -> int:
             f"expected 1 to {_MOST_LOGS} logs, each once, got {len(files)}: {' '.join(files)[:80]}"
         )
     reports = [_read(file, arguments) for file in files]
-    if arguments.plot and len(reports) == 1:
-        _plot(reports[0], arguments.plot)
-    elif arguments.plot:
-        _plot_all(dict(zip(files, reports, strict=True)), arguments.plot)
+    if arguments.plot:
+        _plot(dict(zip(files, reports, strict=True)), arguments.plot)
     if arguments.json:
         shown = [report.model_dump_json(indent=2) for report in reports]
         print(shown[0] if len(shown) == 1 else f"[{', '.join(shown)}]")
@@ -186,53 +184,38 @@ def _limits(test: TestReport) -> str:
     )
 
 
-def _plot(report: NcclReport, path: Path) -> None:
-    """Write the chart of the report's main test.
+def _plot(reports: dict[str, NcclReport], path: Path) -> None:
+    """Write the chart of a report's main test, or of several with a line each.
 
     Raises:
         BadCommand: nothing can be drawn, or the file cannot be written.
     """
     try:
-        from stationmaster.charts.busbw import busbw_chart, limit_levels  # Pillow, for this only
+        from stationmaster.charts import busbw  # Pillow, for this only
     except ImportError as exc:
         raise BadCommand(_NO_PILLOW) from exc
-    points = [(row.size_bytes, row.busbw_gbps) for row in report.rows]
-    if len({size for size, _ in points if size > 0}) < 2:
-        raise BadCommand(f"--plot {path}: the log has fewer than 2 sizes of messages to draw")
+    points = [[(row.size_bytes, row.busbw_gbps) for row in each.rows] for each in reports.values()]
+    report, *others = reports.values()
     ranks = f"{report.num_ranks} ranks, " if report.num_ranks else ""
-    png = busbw_chart(
-        points,
-        title=f"{report.operation or 'unnamed test'} on {report.nodes} x {report.instance_type}",
-        subtitle=f"nccl-tests, {ranks}transport: {_transport(report)}",
-        verdict=report.verdict.value,
-        levels=limit_levels(
-            reference_gbps=report.reference_busbw_gbps,
-            warn_gbps=report.warn_busbw_gbps,
-            floor_gbps=report.floor_busbw_gbps,
-        ),
-        judged_size_bytes=report.judged_size_bytes,
-    )
-    _write(png, path)
-
-
-def _plot_all(reports: dict[str, NcclReport], path: Path) -> None:
-    """Write one chart with a line a log.
-
-    Raises:
-        BadCommand: as _plot.
-    """
     try:
-        from stationmaster.charts.busbw import busbw_lines
-    except ImportError as exc:
-        raise BadCommand(_NO_PILLOW) from exc
-    lines = {
-        f"{Path(file).name}: {_transport(report)}": [
-            (row.size_bytes, row.busbw_gbps) for row in report.rows
-        ]
-        for file, report in reports.items()
-    }
-    try:
-        png = busbw_lines(lines, title="NCCL bus bandwidth of several logs")
+        if others:
+            names = [f"{Path(file).name}: {_transport(each)}" for file, each in reports.items()]
+            lines = dict(zip(names, points, strict=True))
+            png = busbw.busbw_lines(lines, title="NCCL bus bandwidth of several logs")
+        else:
+            png = busbw.busbw_chart(
+                points[0],
+                title=f"{report.operation or 'unnamed test'} on {report.nodes} x "
+                f"{report.instance_type}",
+                subtitle=f"nccl-tests, {ranks}transport: {_transport(report)}",
+                verdict=report.verdict.value,
+                levels=busbw.limit_levels(
+                    reference_gbps=report.reference_busbw_gbps,
+                    warn_gbps=report.warn_busbw_gbps,
+                    floor_gbps=report.floor_busbw_gbps,
+                ),
+                judged_size_bytes=report.judged_size_bytes,
+            )
     except ValueError as exc:
         raise BadCommand(f"--plot {path}: {exc}") from exc
     _write(png, path)

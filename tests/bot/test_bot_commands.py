@@ -281,7 +281,7 @@ def test_stop_button_pressed_twice_stops_once_and_tells_who_pressed(person, stor
     ],
     ids=lambda phases: phases[-1].value if phases else "requested",
 )
-@pytest.mark.parametrize("way", ["card", "command", "command now"])
+@pytest.mark.parametrize("way", ["button", "command now"])
 def test_card_offers_stop_in_just_the_phases_in_which_it_stops(
     person, story, services, phases, way
 ):
@@ -292,14 +292,12 @@ def test_card_offers_stop_in_just_the_phases_in_which_it_stops(
 
     card = run_card(view_run(services, run), now=services.now())
     ended = run.phase in (ev.RunPhase.SAVING, ev.RunPhase.SUCCEEDED)
-    if way == "command":
-        asked = person.type(f"stop {story.run_id}")
-        assert services.runs.load(story.run_id).stop_requested_by is None
-        assert ("Stop this run?" in seen(asked)) is not ended
-        assert ("stop_run" in seen(asked)) is not ended
     if way == "command now":
         person.type(f"stop {story.run_id} now")
     else:
+        asked = seen(person.type(f"stop {story.run_id}"))
+        assert services.runs.load(story.run_id).stop_requested_by is None
+        assert ("Stop this run?" in asked, "stop_run" in asked) == (not ended, not ended)
         person.press("stop_run", json.dumps({"run_id": story.run_id}))
 
     stopped = services.runs.load(story.run_id).stop_requested_by is not None

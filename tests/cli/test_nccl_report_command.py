@@ -158,7 +158,7 @@ def test_several_logs_are_set_side_by_side_against_the_fastest(tmp_path, capsys,
     ("log", "name", "words"),
     [
         (SOCKETS, "no-folder/busbw.png", "cannot be written: no such file or directory"),
-        (sockets()[0], "busbw.png", "fewer than 2 sizes of messages to draw"),
+        (sockets()[0], "busbw.png", "a chart needs 2 sizes of messages, got 0"),
     ],
 )
 def test_plot_that_cannot_be_made_is_bad_input(typed, tmp_path, log, name, words):

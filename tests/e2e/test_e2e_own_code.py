@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from e2e_world import World, world
-from shapes import LINES
 
 from stationmaster.aws.artifacts import Artifacts
 from stationmaster.domain.run.aggregate import Run
@@ -69,32 +68,3 @@ def test_trainer_of_others_has_its_loss_in_the_channel_and_its_files_in_the_buck
     if name == "elastic":
         assert manifest.image == IMAGE
         assert (tmp_path / "output" / "dataset").read_text() == "some-words"
-
-
-@pytest.fixture(scope="module")
-def shapes(local: World) -> dict[str, Run]:
-    """A run of a script of each shape over two nodes."""
-    script = Path(__file__).parent / "shapes.py"
-    runs = {}
-    for shape in LINES:  # one after another: each has a cluster's pods of its own
-        keys = "preset=smoke nodes=2"
-        command = f"torchrun {script} {shape} $STATIONMASTER_OUTPUT_DIR"
-        if shape == "imagenet":  # writes where it starts
-            keys += " directory=$STATIONMASTER_OUTPUT_DIR"
-            command = f"torchrun {script} {shape} ."
-        run_id = local.start(f"/train ddp-cpu {keys} command='{command}'")
-        runs[shape] = local.wait_for_receipt(run_id)
-    return runs
-
-
-def test_scripts_of_every_shape_show_step_and_loss_and_keep_their_files(
-    local: World, shapes: dict[str, Run], tmp_path: Path
-) -> None:
-    artifacts = Artifacts.connect(local.services.settings.artifacts_bucket)
-    for shape, run in shapes.items():
-        assert run.phase is RunPhase.SUCCEEDED, (shape, run.reason)
-        assert run.progress is not None, shape
-        assert (run.progress.step, run.progress.loss_nats) == (5, 1.5), shape
-        assert [step for step, _ in run.loss_points] == [1, 2, 3, 4, 5], shape
-        manifest = artifacts.download(run.run_id, tmp_path / shape).manifest
-        assert "output/model" in [file.path for file in manifest.files], shape

@@ -1,8 +1,9 @@
-"""A result that is used by other runs, through the whole product: resumed, and as first weights."""
+"""A result that another run goes on from, through the whole product."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from e2e_world import World, world
@@ -15,16 +16,10 @@ from stationmaster.domain.run.events import RunPhase
 KEYS = "nodes=1 schedule=constant warmup_steps=2"
 
 
-@pytest.fixture(scope="module")
-def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with world(tmp_path_factory.mktemp("resume"), forks=True) as started:
+@pytest.fixture
+def local(tmp_path: Path) -> Iterator[World]:
+    with world(tmp_path, forks=True) as started:
         yield started
-
-
-@pytest.fixture(scope="module")
-def first(local: World) -> Run:
-    """A run of six steps, whose cluster and file system are gone."""
-    return local.wait_for_receipt(local.start(f"/train tiny-llama {KEYS} steps=6"))
 
 
 def weights_of(local: World, run: Run) -> bytes:
@@ -37,9 +32,8 @@ def weights_of(local: World, run: Run) -> bytes:
     return found["Body"].read()
 
 
-def test_resumed_run_leaves_the_model_of_an_uninterrupted_one_bit_by_bit(
-    local: World, first: Run
-) -> None:
+def test_resumed_run_leaves_the_model_of_an_uninterrupted_one_bit_by_bit(local: World) -> None:
+    first = local.wait_for_receipt(local.start(f"/train tiny-llama {KEYS} steps=6"))
     started = [
         local.start(f"/train {words}")
         for words in ("resume last steps=+4", f"tiny-llama {KEYS} steps=10")
@@ -52,14 +46,3 @@ def test_resumed_run_leaves_the_model_of_an_uninterrupted_one_bit_by_bit(
     assert first.loss_points + resumed.loss_points == whole.loss_points
     assert weights_of(local, resumed) == weights_of(local, whole)
     assert weights_of(local, resumed) != weights_of(local, first)
-
-
-def test_weights_of_a_run_are_trained_on(local: World, first: Run) -> None:
-    words = f"tiny-llama nodes=1 steps=2 weights={first.run_id}"
-    run = local.wait_for_receipt(local.start(f"/train {words}"))
-
-    assert run.phase is RunPhase.SUCCEEDED, run.reason
-    assert (run.request.weights_from, run.resumed_from_step) == (first.run_id, None)
-    assert run.first_loss_nats is not None
-    assert first.first_loss_nats is not None
-    assert run.first_loss_nats < first.first_loss_nats - 0.5

@@ -47,7 +47,7 @@ MADE_BY_AWS = frozenset(
     }
 )
 # So many seeds in a row bring a death after each write.
-SEEDS = 6
+SEEDS = 9
 _READING = ("Describe", "Get", "List", "Query")
 _TELLING = ("SendTask", "PutEvents")
 _RANDOM = re.compile(r"\b(eni|fs|i|lt|sg|subnet|vol|vpc)-[0-9a-f]{8,17}\b")
@@ -95,7 +95,7 @@ def one(name: str, step: Call, given: Call = Account.request, **more: Any) -> Ca
 def points(case: Case, made: Sequence[str]) -> list[tuple[int, str]]:
     """Number and name of the writes after which the case's steps die, of those that they `made`.
 
-    Six seeds in a row bring each write, and with `all` as seed they are all there.
+    Nine seeds in a row bring each write, and with `all` as seed they are all there.
     """
     assert bool(made) is not case.writes_nothing, f"it wrote {made}"
     every = [

@@ -266,7 +266,7 @@ def test_pod_that_fits_no_node_says_why(cluster: Cluster) -> None:
     event = cluster.event("too-big", "FailedScheduling")
 
     assert event.message.startswith(
-        f"0/1 nodes are available: 1 Insufficient cpu, 1 Insufficient {GPU}. preemption: "
+        f"0/1 nodes are available: 1 Insufficient cpu, 1 Insufficient {GPU}."
     )
     condition = next(c for c in cluster.pod("too-big").status.conditions)
     assert (condition.type, condition.reason) == ("PodScheduled", "Unschedulable")

@@ -269,16 +269,4 @@ def explain(reasons: Sequence[Sequence[str]]) -> str:
         for reason in of_node:
             counts[reason] = counts.get(reason, 0) + 1
     listed = ", ".join(f"{count} {reason}" for reason, count in sorted(counts.items()))
-    total = len(reasons)
-    helpless = sum(1 for of_node in reasons if not _preemptible(of_node))
-    parts = []
-    if helpless:
-        parts.append(f"{helpless} Preemption is not helpful for scheduling")
-    if total - helpless:
-        parts.append(f"{total - helpless} No preemption victims found for incoming pod")
-    preemption = f"0/{total} nodes are available: {', '.join(parts)}."
-    return f"0/{total} nodes are available: {listed}. preemption: {preemption}"
-
-
-def _preemptible(reasons: Sequence[str]) -> bool:
-    return all(reason.startswith(("Insufficient", "Too many")) for reason in reasons)
+    return f"0/{len(reasons)} nodes are available: {listed}."

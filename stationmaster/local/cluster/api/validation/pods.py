@@ -29,7 +29,6 @@ def check_pod_spec(spec: Spec, path: str, problems: Problems) -> None:
                 problems.duplicate(f"{where}.name", name)
             taken.add(name)
             _check_container(container, where, problems, volumes=volumes)
-    problems.at_least(f"{path}.activeDeadlineSeconds", spec.get("activeDeadlineSeconds"), 1)
     account = spec.get("serviceAccountName")
     problems.each(f"{path}.serviceAccountName", account, names.subdomain_problems)
     names.check_labels(spec.get("nodeSelector"), f"{path}.nodeSelector", problems)
@@ -44,9 +43,6 @@ def _check_volumes(volumes: Sequence[Spec], path: str, problems: Problems) -> se
         if name in found:
             problems.duplicate(f"{where}.name", name)
         found.add(name)
-        kinds = [kind for kind in volume if kind != "name"]
-        for kind in kinds[1:]:
-            problems.forbidden(f"{where}.{kind}", "may not specify more than 1 volume type")
         for kind, field in (("secret", "secretName"), ("configMap", "name")):
             if kind in volume and not volume[kind].get(field):
                 problems.required(f"{where}.{kind}.{field}")
@@ -63,21 +59,9 @@ def _check_container(
         problems.required(f"{path}.image")
     elif image != image.strip():
         problems.invalid(f"{path}.image", image, "must not have leading or trailing whitespace")
-    _check_ports(container.get("ports") or [], f"{path}.ports", problems)
     mounts = container.get("volumeMounts") or []
     _check_mounts(mounts, f"{path}.volumeMounts", problems, volumes)
     _check_resources(container.get("resources") or {}, f"{path}.resources", problems)
-
-
-def _check_ports(ports: Sequence[Spec], path: str, problems: Problems) -> None:
-    taken: set[str] = set()
-    for index, port in enumerate(ports):
-        where, name = f"{path}[{index}]", port.get("name")
-        if name:
-            if name in taken:
-                problems.duplicate(f"{where}.name", name)
-            taken.add(name)
-        problems.between(f"{where}.containerPort", port.get("containerPort"), 1, 65535)
 
 
 def _check_mounts(
@@ -119,8 +103,5 @@ def _check_amount(name: str, amount: Any, path: str, problems: Problems) -> None
         problems.invalid(path, name, message)
     if "/" not in name and name not in _STANDARD_RESOURCES and not name.startswith("hugepages-"):
         problems.invalid(path, name, "must be a standard resource type or fully qualified")
-    quantity = parse_quantity(amount)
-    if quantity < 0:
-        problems.invalid(path, str(amount), "must be greater than or equal to 0")
-    if "/" in name and quantity.denominator != 1:
+    if "/" in name and parse_quantity(amount).denominator != 1:
         problems.invalid(path, str(amount), "must be an integer")

@@ -44,13 +44,3 @@ class Problems(list[Cause]):
     def unsupported(self, path: str, value: Any, known: Collection[str]) -> None:
         listed = ", ".join(f'"{each}"' for each in sorted(known))
         self.append((path, f"Unsupported value: {shown(value)}: supported values: {listed}"))
-
-    def at_least(self, path: str, value: Any, least: int) -> None:
-        """Refuse a number below `least`; None is none."""
-        if value is not None and value < least:
-            self.invalid(path, value, f"must be greater than or equal to {least}")
-
-    def between(self, path: str, value: Any, least: int, most: int) -> None:
-        """Refuse a number outside of a range; None is none."""
-        if value is not None and not least <= value <= most:
-            self.invalid(path, value, f"must be between {least} and {most}, inclusive")
