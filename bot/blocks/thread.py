@@ -63,7 +63,7 @@ def is_noteworthy(event: ThreadEvent, run: Run) -> bool:
         case cl.SizeSettled():
             return bool(event.reason)  # all that were wanted came
         case cl.JobKindChosen():
-            return event.kind is not JobKind.PYTORCH_JOB  # the usual one
+            return event.kind is not JobKind.PYTORCH_JOB or event.queue is not None  # unusual
         case ev.ProcessFailed():
             return not event.lost_peer  # what only follows from another failure is noise
         case ev.JobConditionChanged(condition="Created" | "Running"):

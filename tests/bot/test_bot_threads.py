@@ -319,6 +319,12 @@ SAID = [
         event(ev.PreflightWarned, findings=("images: could not be asked: AccessDenied",)),
         "\u26a0\ufe0f before the start: images: could not be asked: AccessDenied",
     ),
+    (
+        event(
+            cl.JobKindChosen, kind="PyTorchJob", queue=dict.fromkeys(cl.TeamQueue.model_fields, "a")
+        ),
+        "\u25b8 the job will be a PyTorchJob, in namespace a: the cluster has its operator",
+    ),
 ]
 
 

@@ -64,11 +64,7 @@ def found_by(gateway: Any, queue: str) -> str:
         (kueue(), "local", FOUND),
         (kueue({"matchLabels": {LABEL_MANAGED_BY: "stationmaster"}}), "whole", "its own"),
         (kueue({}, lacks="localqueues"), "whole", "its own"),
-        (
-            kueue(label="no"),
-            "local",
-            f"{TEAM} only: not open to runs; {OPENS}",
-        ),
+        (kueue(label="no"), "local", f"{TEAM} only: not open to runs; {OPENS}"),
         (kueue(teams=(TEAM, "b")), "whole", f"{TEAM} and b only: 2 of these are open to runs"),
         (kueue(teams=()), "whole", "its namespaceSelector does not take"),
         (kueue(), "night", "the cluster no ClusterQueue of that name"),
