@@ -63,7 +63,7 @@ def runs_compared(
         context(
             "their loss follows as one picture in this channel"
             if has_picture
-            else "there is no picture: none of them has reported the loss of two steps"
+            else "there is no picture of losses here: `/train compare` draws those of two steps"
         )
     )
     first, cluster = views[0].run, views[0].cluster
@@ -71,7 +71,7 @@ def runs_compared(
         split, emulated = shares(cluster, now), " emulated" if first.emulated_speed else ""
         said = (
             f"Cluster {md.code(cluster.label, 60)} has cost {md.money(split.total)}{emulated} so "
-            f"far; {md.money(split.own)} of it, while it was made and for free nodes, is in none."
+            f"far; {md.money(split.own)} of it, while it was made and for free nodes, is no run's."
         )
         blocks.append(context(said))
     return Content(text=f"{len(views)} runs compared", blocks=blocks)
