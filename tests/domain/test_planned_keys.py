@@ -121,6 +121,7 @@ OF_FRAMEWORKS = (
     (f"{MEGATRON} eval_every=10 eval_steps=0", "needs batches .* eval_steps=10, or eval_every=0 f"),
     (f"{MEGATRON} warmup_steps=101", "warmup_steps=101 is more than steps=100"),
     (f"{MEGATRON} learning_rate=0.01 min_learning_rate=0.1", "is above learning_rate"),
+    ("nemo-llama3-8b min_learning_rate=0.01", "is above learning_rate=1e-05; lower it"),
     (f"{MEGATRON} tensor_parallel=8 instance=g6e.12xlarge", "4 of a g6e.12x.* use 1 or 2 or 4"),
     (
         f"{MEGATRON} pipeline_parallel=4 context_parallel=4",
