@@ -18,20 +18,8 @@ from stationmaster.domain.datasets import C4, HubSource, Listing, Preparation
 from stationmaster.domain.errors import BadParameter, NotPossibleNow
 from stationmaster.hub import Hub
 from stationmaster.settings import HubAccess, Settings
-from tests.support.answering_server import Answer, answering_server
+from tests.support.answering_server import QWEN_CONFIG, Answer, answering_server
 
-CONFIG = {
-    "architectures": ["Qwen2ForCausalLM"],
-    "model_type": "qwen2",
-    "hidden_size": 896,
-    "intermediate_size": 4864,
-    "max_position_embeddings": 32768,
-    "num_attention_heads": 14,
-    "num_hidden_layers": 24,
-    "num_key_value_heads": 2,
-    "tie_word_embeddings": True,
-    "vocab_size": 151936,
-}
 PAGE = {"id": "org/model", "safetensors": {"parameters": {"BF16": 494032768}, "total": 494032768}}
 TOKEN = "hf_secret"
 
@@ -62,7 +50,7 @@ def ask(url: str, *, token: str = "", timeout_s: float = 10.0) -> Any:
 
 
 def test_a_model_has_the_shape_of_its_config_and_the_size_that_the_hub_counted() -> None:
-    with hub_with({PAGE_PATH: ok(PAGE), CONFIG_PATH: ok(CONFIG)}) as url:
+    with hub_with({PAGE_PATH: ok(PAGE), CONFIG_PATH: ok(QWEN_CONFIG)}) as url:
         model = ask(url)
 
     assert (model.repository, model.layers, model.kv_heads) == ("org/model", 24, 2)
@@ -70,7 +58,7 @@ def test_a_model_has_the_shape_of_its_config_and_the_size_that_the_hub_counted()
 
 
 def test_a_model_that_the_hub_has_not_counted_is_counted_by_its_shape() -> None:
-    with hub_with({PAGE_PATH: ok({"id": "org/model"}), CONFIG_PATH: ok(CONFIG)}) as url:
+    with hub_with({PAGE_PATH: ok({"id": "org/model"}), CONFIG_PATH: ok(QWEN_CONFIG)}) as url:
         model = ask(url)
 
     assert model.num_parameters == pytest.approx(494_032_768, rel=0.01)
@@ -101,7 +89,7 @@ def test_a_model_that_the_hub_has_not_counted_is_counted_by_its_shape() -> None:
             r"is not a causal language model .*ViTModel",
         ),
         (
-            {PAGE_PATH: error(503, ""), CONFIG_PATH: ok(CONFIG)},
+            {PAGE_PATH: error(503, ""), CONFIG_PATH: ok(QWEN_CONFIG)},
             NotPossibleNow,
             r"cannot be asked about org/model \(HTTP 503",
         ),
@@ -111,7 +99,7 @@ def test_a_model_that_the_hub_has_not_counted_is_counted_by_its_shape() -> None:
             "config.json is not JSON",
         ),
         (
-            {PAGE_PATH: ok(PAGE), CONFIG_PATH: ok([CONFIG])},
+            {PAGE_PATH: ok(PAGE), CONFIG_PATH: ok([QWEN_CONFIG])},
             NotPossibleNow,
             "is not a JSON object",
         ),
@@ -145,7 +133,7 @@ def test_a_hub_that_does_not_answer_costs_no_more_than_the_time_given() -> None:
 
 def test_the_token_goes_to_the_hub_and_not_where_it_redirects() -> None:
     with answering_server() as other, answering_server() as hub:
-        other.say(ok(CONFIG))
+        other.say(ok(QWEN_CONFIG))
         cached = "/api/resolve-cache/config.json"
         hub.of_paths = {
             PAGE_PATH: ok(PAGE),
@@ -168,7 +156,7 @@ def test_the_command_line_plans_a_hub_model_and_says_when_it_cannot(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("HF_TOKEN", raising=False)
-    with hub_with({PAGE_PATH: ok(PAGE), CONFIG_PATH: ok(CONFIG)}) as url:
+    with hub_with({PAGE_PATH: ok(PAGE), CONFIG_PATH: ok(QWEN_CONFIG)}) as url:
         monkeypatch.setenv("HF_ENDPOINT", url)
         planned = main(["plan", "hf:org/model", "nodes=2", "--json"])
         plan = json.loads(capsys.readouterr().out)

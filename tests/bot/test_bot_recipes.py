@@ -14,7 +14,7 @@ from stationmaster.domain.run.events import RunPhase
 from stationmaster.domain.run.view import RunView
 from stationmaster.services import Services
 from stationmaster.settings import Settings
-from tests.support.answering_server import AnsweringServer, answering_server
+from tests.support.answering_server import QWEN_CONFIG, AnsweringServer, answering_server
 
 REGISTRY = "registry.example.com/team"
 IMAGE = f"{REGISTRY}/trainer:1.0"
@@ -140,20 +140,9 @@ def test_weights_are_refused_where_no_image_converts_them(
     assert len(services.runs.list_recent()) == 1
 
 
-CONFIG = {
-    "architectures": ["Qwen2ForCausalLM"],
-    "model_type": "qwen2",
-    "hidden_size": 896,
-    "intermediate_size": 4864,
-    "max_position_embeddings": 32768,
-    "num_attention_heads": 14,
-    "num_hidden_layers": 24,
-    "num_key_value_heads": 2,
-    "vocab_size": 151936,
-}
 ANSWERS = {
     "/api/models/org/model": {"safetensors": {"total": 494032768}},
-    "/org/model/resolve/main/config.json": CONFIG,
+    "/org/model/resolve/main/config.json": QWEN_CONFIG,
 }
 
 

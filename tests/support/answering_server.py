@@ -14,6 +14,20 @@ from stationmaster.settings import Settings
 Answer = tuple[int, Any] | tuple[int, Any, dict[str, str]]
 """A status, what is sent as JSON or, if it is a text, as it is, and more headers."""
 
+QWEN_CONFIG = {
+    "architectures": ["Qwen2ForCausalLM"],
+    "model_type": "qwen2",
+    "hidden_size": 896,
+    "intermediate_size": 4864,
+    "max_position_embeddings": 32768,
+    "num_attention_heads": 14,
+    "num_hidden_layers": 24,
+    "num_key_value_heads": 2,
+    "tie_word_embeddings": True,
+    "vocab_size": 151936,
+}
+"""config.json of a small model, as the hub has it."""
+
 
 class AnsweringServer(ThreadingHTTPServer):
     """Answers each request by its path, else with the queued answers in turn, the last for ever."""

@@ -207,22 +207,17 @@ def test_objects_are_imported_while_their_file_system_stays(
     ("fields", "error", "said"),
     [
         ({"DataRepositoryPath": "s3://no-such-bucket/a"}, "BadRequest", "unable to validate"),
-        ({"FileSystemPath": "linked"}, "BadRequest", "does not begin with"),
         ({"FileSystemPath": "/taken/below"}, "BadRequest", "FileSystemPath .* overlaps"),
         ({"DataRepositoryPath": f"s3://{BUCKET}/b/c"}, "BadRequest", "DataRepositoryPath .*overl"),
         ({"FileSystemId": "fs-0123456789abcdef0"}, "FileSystemNotFound", "does not exist"),
-        ({"FileSystemTypeVersion": "2.10"}, "UnsupportedOperation", "."),
         ({"others": 7}, "BadRequest", "at most 8"),
     ],
 )
 def test_association_that_fsx_would_refuse_is_refused(
     fsx: Any, deployed: Deployment, fields: dict[str, Any], error: str, said: str
 ) -> None:
-    fields = dict(fields)
-    version = {name: fields.pop(name) for name in ("FileSystemTypeVersion",) if name in fields}
-    identity = create(fsx, deployed, **version)
-    if not version:
-        link(fsx, identity, FileSystemPath="/taken", DataRepositoryPath=f"s3://{BUCKET}/b/")
+    identity, fields = create(fsx, deployed), dict(fields)
+    link(fsx, identity, FileSystemPath="/taken", DataRepositoryPath=f"s3://{BUCKET}/b/")
     for number in range(fields.pop("others", 0)):
         place = f"s3://{BUCKET}/{number}/"
         link(fsx, identity, FileSystemPath=f"/{number}", DataRepositoryPath=place)

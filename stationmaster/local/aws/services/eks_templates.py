@@ -54,7 +54,9 @@ def launch_of(params: dict[str, Any], data: dict[str, Any], *, default_group_id:
     Raises:
         ApiError: the template has what belongs into the request, or what no instance can have.
     """
-    _check_places(params, data)
+    if params.get("instanceTypes") and data.get("InstanceType"):
+        # Source: https://github.com/terraform-aws-modules/terraform-aws-eks/issues/1386
+        raise _refused("Cannot specify instance types in launch template and API Request")
     capacity_type = params.get("capacityType", "ON_DEMAND")
     _check_market(capacity_type, data)
     types = params.get("instanceTypes") or [data.get("InstanceType") or DEFAULT_INSTANCE_TYPE]
@@ -113,13 +115,6 @@ def _check_market(capacity_type: str, data: dict[str, Any]) -> None:
         )
     if market and not is_block:
         raise _refused(f"The market type {market} needs the capacity type CAPACITY_BLOCK.")
-
-
-def _check_places(params: dict[str, Any], data: dict[str, Any]) -> None:
-    """Check that each setting is in the request or the template, where it belongs."""
-    if params.get("instanceTypes") and data.get("InstanceType"):
-        # Source: https://github.com/terraform-aws-modules/terraform-aws-eks/issues/1386
-        raise _refused("Cannot specify instance types in launch template and API Request")
 
 
 def _check_cards(name: str, network: dict[str, Any], interfaces: Iterable[dict[str, Any]]) -> None:

@@ -237,8 +237,6 @@ def _validate(params: dict[str, Any]) -> None:
             f"PerUnitStorageThroughput {throughput} is not valid for {deployment}; "
             f"use one of {', '.join(map(str, allowed))}",
         )
-    if len(params.get("SubnetIds", [])) != 1:
-        raise ApiError("BadRequest", "Exactly one subnet ID is required for a Lustre file system")
     capacity = int(params.get("StorageCapacity", 0))
     if capacity != 1200 and (capacity < 2400 or capacity % 2400):
         raise ApiError(

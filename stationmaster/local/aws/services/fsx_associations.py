@@ -202,12 +202,6 @@ class Associations(NativeService):
     def _check(self, *, directory: str, source: str, params: Mapping[str, Any]) -> None:
         """Refuse what the service refuses."""
         file_system = self.file_system(params["FileSystemId"])
-        if tuple(map(int, file_system["FileSystemTypeVersion"].split("."))) < (2, 12):
-            raise ApiError(
-                "UnsupportedOperation",
-                "Data repository associations are supported on FSx for Lustre 2.12 and newer file "
-                "systems, excluding SCRATCH_1 deployment type",
-            )
         if file_system["Lifecycle"] not in ("CREATING", "AVAILABLE", "UPDATING"):
             raise ApiError("BadRequest", f"The file system is {file_system['Lifecycle']}")
         others = [held.described for held in self.of_file_system(params["FileSystemId"])]
@@ -216,8 +210,6 @@ class Associations(NativeService):
                 "BadRequest",
                 f"A file system has at most {MAX_ASSOCIATIONS} data repository associations",
             )
-        if not directory.startswith("/"):
-            raise ApiError("BadRequest", f"FileSystemPath '{directory}' does not begin with '/'")
         for other in others:
             for name, value in (("FileSystemPath", directory), ("DataRepositoryPath", source)):
                 if _overlap(value, other[name]):
