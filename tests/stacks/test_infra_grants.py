@@ -290,7 +290,7 @@ def test_function_may_do_what_its_step_does(spec: Function) -> None:
 def test_bot_may_do_what_its_commands_do() -> None:
     called = {
         call
-        for part in ("account", "clusters", "finding", "preflight", "results", "runs")
+        for part in ("account", "clusters", "finding", "results", "runs")
         for call in calls_of(f"stationmaster.commands.{part}")
     }
 
