@@ -35,7 +35,12 @@ if TYPE_CHECKING:
     from stationmaster.aws.data_links import DataLinks
     from stationmaster.aws.datasets import Datasets
     from stationmaster.aws.delivery_store import DeliveryStore, SlackWriter
-    from stationmaster.aws.eks_security_groups import EksSecurityGroups
+    from stationmaster.aws.ec2_leftovers import (
+        EksSecurityGroups,
+        Instances,
+        NetworkInterfaces,
+        Volumes,
+    )
     from stationmaster.aws.event_bus import EventBus
     from stationmaster.aws.existing_clusters import ExistingClusters
     from stationmaster.aws.existing_file_systems import ExistingFileSystems
@@ -44,11 +49,9 @@ if TYPE_CHECKING:
     from stationmaster.aws.guard_store import GuardStore
     from stationmaster.aws.hyperpod_clusters import HyperPodClusters
     from stationmaster.aws.instance_types import InstanceTypes
-    from stationmaster.aws.instances import Instances
     from stationmaster.aws.kinds import Releasable
     from stationmaster.aws.launch_templates import LaunchTemplates
     from stationmaster.aws.log_groups import LogGroups, MetricsLogs
-    from stationmaster.aws.network_interfaces import NetworkInterfaces
     from stationmaster.aws.node_groups import NodeGroups
     from stationmaster.aws.orphan_store import OrphanStore
     from stationmaster.aws.people_store import PeopleStore
@@ -63,7 +66,6 @@ if TYPE_CHECKING:
     from stationmaster.aws.set_aside_store import SetAsideStore
     from stationmaster.aws.subnets import Subnets
     from stationmaster.aws.tagged import TaggedResources
-    from stationmaster.aws.volumes import Volumes
     from stationmaster.aws.workflows import Workflows
     from stationmaster.domain.cluster.spec import ClusterSpec
     from stationmaster.domain.rules import Rules
@@ -168,15 +170,13 @@ class Services:
     security_groups: SecurityGroups = part("security_groups.SecurityGroups", of("ec2"))
     subnets: Subnets = part("subnets.Subnets", of("ec2"))
     """The zones that nodes may be in."""
-    eks_security_groups: EksSecurityGroups = part(
-        "eks_security_groups.EksSecurityGroups", of("ec2")
-    )
+    eks_security_groups: EksSecurityGroups = part("ec2_leftovers.EksSecurityGroups", of("ec2"))
     """EC2 security groups that EKS made."""
-    instances: Instances = part("instances.Instances", of("ec2"))
+    instances: Instances = part("ec2_leftovers.Instances", of("ec2"))
     """EC2 instances, which EKS launched."""
-    volumes: Volumes = part("volumes.Volumes", of("ec2"))
+    volumes: Volumes = part("ec2_leftovers.Volumes", of("ec2"))
     """EBS volumes that instances left behind."""
-    network_interfaces: NetworkInterfaces = part("network_interfaces.NetworkInterfaces", of("ec2"))
+    network_interfaces: NetworkInterfaces = part("ec2_leftovers.NetworkInterfaces", of("ec2"))
     """EC2 network interfaces that nodes left behind."""
     launch_templates: LaunchTemplates = part("launch_templates.LaunchTemplates", of("ec2"))
     placement_groups: PlacementGroups = part("placement_groups.PlacementGroups", of("ec2"))

@@ -26,7 +26,7 @@ from stacks.constructs.alarms import add_queue_alarm
 from stacks.constructs.bundling import ARCHITECTURE, RUNTIME, code_of
 from stacks.constructs.permissions import grant
 from stacks.constructs.statements import Granted, arn, role_arn
-from stationmaster.aws.network_interfaces import CNI_TAG
+from stationmaster.aws.ec2_leftovers import CNI_TAG
 from stationmaster.domain.names import TAG_DEPLOYMENT, cluster_name
 from stationmaster.settings import Settings
 

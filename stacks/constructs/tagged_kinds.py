@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from stacks.constructs.statements import LISTING, Granted, Statement, arn
-from stationmaster.aws.kinds import Actions, actions_by_module
+from stationmaster.aws.kinds import Actions, actions_by_kind
 
 _IDS: Final = (
     "AWS chooses the id at creation; the condition on the tag limits it to clusters' resources"
@@ -53,7 +53,7 @@ def delete_tagged(granted: Granted, family: str) -> list[Statement]:
 
 
 def _kinds(family: str) -> list[Actions]:
-    return [kind for kind in actions_by_module().values() if kind.permission == family]
+    return [kind for kind in actions_by_kind().values() if kind.permission == family]
 
 
 def _any(type_name: str) -> str:

@@ -1,7 +1,7 @@
 """What every kind of AWS resource has: the verbs of its deletion, and the IAM actions it takes.
 
-A kind is a module of this package: its class has the verbs that steps call, its `ACTIONS` the IAM
-actions for `stacks` to grant. `Services` makes the class and knows its place in deletion.
+A kind is a class of this package: it has the verbs that steps call, and its module's `ACTIONS` the
+IAM actions for `stacks` to grant. `Services` makes the class and knows its place in deletion.
 """
 
 from __future__ import annotations
@@ -54,11 +54,17 @@ class Actions:
 
 
 @cache
-def actions_by_module() -> dict[str, Actions]:
-    """Collect the `ACTIONS` of every module of this package that has them.
+def actions_by_kind() -> dict[str, Actions]:
+    """Collect the `ACTIONS` of every module of this package that has them, by the kind's name.
 
-    It imports all of them, boto3 included: for `stacks`, and not for a function.
+    A module of several kinds has theirs by name. All modules are imported, boto3 included: for
+    `stacks`, and not for a function.
     """
     names = [found.name for found in iter_modules([str(Path(__file__).parent)])]
     modules = {name: import_module(f"{__package__}.{name}") for name in names}
-    return {name: mod.ACTIONS for name, mod in modules.items() if hasattr(mod, "ACTIONS")}
+    found = {name: getattr(mod, "ACTIONS", {}) for name, mod in modules.items()}
+    return {
+        kind: actions
+        for name, of in found.items()
+        for kind, actions in ({name: of} if isinstance(of, Actions) else of).items()
+    }

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from stationmaster.aws.calls import listed
-from stationmaster.aws.eks_security_groups import EKS_TAG
-from stationmaster.aws.network_interfaces import CNI_TAG
+from stationmaster.aws.ec2_leftovers import CNI_TAG, EKS_TAG
 from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.names import TAG_CLUSTER_ID, TAG_DEPLOYMENT, cluster_name
 

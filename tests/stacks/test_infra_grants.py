@@ -15,9 +15,10 @@ import pytest
 
 from lambdas.registry import BOT, FUNCTIONS, Function, Permission, get_function
 from stationmaster import jobs
+from stationmaster.aws import ec2_leftovers
 from stationmaster.aws.existing_file_systems import LOOK_ACTIONS
 from stationmaster.aws.file_system_room import ROOM_ACTIONS
-from stationmaster.aws.kinds import actions_by_module
+from stationmaster.aws.kinds import actions_by_kind
 from stationmaster.aws.scaling_groups import REPLACE_ACTIONS, SCALING_ACTIONS
 from stationmaster.aws.schedules import CLOCK_ACTIONS
 
@@ -90,7 +91,7 @@ NEEDED_ONE_OF = {"addons.ensure": {P.CLUSTER_CREATE, P.ADDON_CREATE}}
 ROOMS = ("stationmaster.checks", "stationmaster.plugins", "stationmaster.preflight")
 # They are handed to others, who ask.
 HANDED_ON = ("account", "quick_account")
-KINDS = actions_by_module()
+KINDS = actions_by_kind()
 ADAPTERS = {call.partition(".")[0] for call in [*NEEDED, *NEEDED_ALL, *NEEDED_ONE_OF]} | set(KINDS)
 # Methods of Services that list adapters for a loop, whose variable is called `kind`.
 LISTS = ("in_deletion_order", "network_in_deletion_order")
@@ -204,12 +205,12 @@ def functions(module: str, name: str) -> list[tuple[str, ast.AST]]:
     ]
 
 
-def methods(module: str, known_by: str) -> dict[str, ast.FunctionDef]:
-    """The methods of the class that has one called `known_by`."""
+def methods(module: str, known_by: str, *, of: str = "") -> dict[str, ast.FunctionDef]:
+    """The methods of the class, `of` that name or any, that has one called `known_by`."""
     for node in parsed(module).body:
         if isinstance(node, ast.ClassDef):
             found = {each.name: each for each in node.body if isinstance(each, ast.FunctionDef)}
-            if known_by in found:
+            if known_by in found and of in ("", node.name):
                 return found
     raise AssertionError(f"{module} has no class with {known_by}")
 
@@ -225,11 +226,19 @@ def adapters_in(name: str) -> set[str]:
     return (named & ADAPTERS).union(*others)
 
 
+def methods_of(kind: str) -> dict[str, ast.FunctionDef]:
+    return methods(module_of(kind), "left", of=kind.title().replace("_", ""))
+
+
+def module_of(kind: str) -> str:
+    return f"stationmaster.aws.{'ec2_leftovers' if kind in ec2_leftovers.ACTIONS else kind}"
+
+
 def taken_by(kind: str, method: str) -> set[str]:
     """The IAM actions of all calls to AWS that a method of a kind can come to make."""
-    module = f"stationmaster.aws.{kind}"
+    module = module_of(kind)
     service = KINDS[kind].resource.partition(":")[0]
-    own = methods(module, "left")
+    own = methods_of(kind)
     taken: set[str] = set()
     waiting: list[ast.AST] = [own.pop(method)]
     while waiting:
@@ -308,7 +317,7 @@ def test_bot_may_do_what_its_commands_do() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_kind_states_exactly_the_actions_that_its_calls_take(kind: str) -> None:
     actions = KINDS[kind]
-    public = [name for name in methods(f"stationmaster.aws.{kind}", "left") if name[0] != "_"]
+    public = [name for name in methods_of(kind) if name[0] != "_"]
 
     taken = {action for method in public for action in taken_by(kind, method)}
 

@@ -9,7 +9,7 @@ import pytest
 from infra_templates import Resource, as_list, of_type, reference, text_of
 
 from lambdas.registry import FUNCTIONS, Permission
-from stationmaster.aws.kinds import Actions, actions_by_module
+from stationmaster.aws.kinds import Actions, actions_by_kind
 from stationmaster.domain.bus import EVENT_SOURCE, RELAY_BATCH_DETAIL_TYPE
 from stationmaster.domain.names import TAG_CLUSTER_ID, TAG_DEPLOYMENT
 
@@ -57,7 +57,7 @@ DANGEROUS = {
 }
 OF_EXISTING_CLUSTERS = [each for each in Permission if each.startswith("existing-clusters-")]
 # The kinds with ACTIONS, and what creating and deleting each takes.
-KINDS = actions_by_module().values()
+KINDS = actions_by_kind().values()
 VERBS = [
     (action, Permission(f"{kind.permission}-{verb}"))
     for kind in KINDS

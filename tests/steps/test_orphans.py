@@ -9,7 +9,7 @@ import boto3
 import pytest
 from moto.ec2.models import ec2_backends
 
-from stationmaster.aws.eks_security_groups import EKS_TAG
+from stationmaster.aws.ec2_leftovers import EKS_TAG
 from stationmaster.domain.cluster.events import ClusterPhase
 from stationmaster.domain.names import (
     TAG_CLUSTER_ID,
