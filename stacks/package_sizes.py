@@ -7,15 +7,15 @@ test holds it.
 
 from __future__ import annotations
 
-import re
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
 from typing import Final
 
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from lambdas.registry import Package
 from stacks.packages import FOLDERS, PYTHON_VERSION, ROOT, files_of, is_left_out, requirements
@@ -63,31 +63,17 @@ def unzipped_mb(files: Files) -> float:
 def _closure(wanted: list[str]) -> dict[str, Distribution]:
     """Collect what the requirements bring with them, by name."""
     found: dict[str, Distribution] = {}
-    seen: set[tuple[str, str]] = set()
-    waiting = [(Requirement(text), "") for text in wanted]
-    while waiting:
-        requirement, _ = waiting.pop()
-        name = re.sub(r"[-_.]+", "-", requirement.name).lower()
-        for extra in ("", *requirement.extras):
-            if (name, extra) in seen:
-                continue
-            seen.add((name, extra))
-            found[name] = distribution(name)
-            waiting += [(each, extra) for each in _needed(found[name], extra)]
+    texts = list(wanted)
+    for requirement in map(Requirement, texts):  # which grows meanwhile
+        carried = distribution(requirement.name)
+        found[canonicalize_name(requirement.name)] = carried
+        environments = [{**_THERE, "extra": each} for each in ("", *requirement.extras)]
+        for text in carried.requires or ():
+            marker = Requirement(text).marker
+            is_needed = marker is None or any(map(marker.evaluate, environments))
+            if is_needed and text not in texts:
+                texts.append(text)
     return found
-
-
-def _needed(carried: Distribution, extra: str) -> Iterator[Requirement]:
-    for text in carried.requires or ():
-        requirement = Requirement(text)
-        marker = requirement.marker
-        if marker is None:
-            if not extra:
-                yield requirement
-        elif marker.evaluate({**_THERE, "extra": extra}) and (
-            not extra or not marker.evaluate({**_THERE, "extra": ""})
-        ):
-            yield requirement
 
 
 def main() -> int:

@@ -22,6 +22,26 @@ DataState = dict[str, Any]
 """What a source needs besides the sample counter to continue; tensors or what torch.save takes."""
 
 
+@dataclass(slots=True)
+class Position:
+    """How far the run is; with the seed it decides all that follows."""
+
+    step: int = 0
+    samples_seen: int = 0
+    targets_seen: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What one step reports, the same on every rank."""
+
+    loss_nats: float
+    grad_norm: float
+    learning_rate: float
+    targets: float
+    stop_agreed: bool
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Batch:
     """Token ids (B, T) or pixels (B, 3, H, W); targets (B, T) or (B,), IGNORED_LABEL for none."""

@@ -39,16 +39,14 @@ from training.checkpoint import Checkpointer, State
 from training.config import TrainerConfig
 from training.evaluation import evaluate
 from training.final_model import FinalModel
-from training.gpu_use import watch_gpu
 from training.parallel import Ranks, start_sum_over_ranks, sum_over_ranks
-from training.position import Position, StepResult
 from training.profiling import recorded
 from training.progress import ProgressWriter
-from training.rank_times import RankTimes
 from training.schedule import learning_rate
 from training.sharding import ParallelModel
-from training.task import Batch, Task
+from training.task import Batch, Position, StepResult, Task
 from training.throughput import Throughput
+from training.waits import RankTimes, watch_gpu
 from training.watchdog import Watchdog
 
 # The garbage collector would stop ranks at different moments, and each time all of them wait for

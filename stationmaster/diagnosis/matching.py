@@ -24,7 +24,6 @@ from stationmaster.diagnosis import (
     product_rules,
     program_rules,
     stack_rules,
-    volume_rules,
 )
 from stationmaster.diagnosis.rules import Rank, Rule, Where
 
@@ -32,7 +31,6 @@ from stationmaster.diagnosis.rules import Rank, Rule, Where
 RULES: Final[tuple[Rule, ...]] = (
     *node_rules.RULES,
     *account_rules.RULES,
-    *volume_rules.RULES,
     *cluster_rules.RULES,
     *megatron_rules.RULES,
     *program_rules.RULES,

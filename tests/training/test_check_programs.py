@@ -24,9 +24,9 @@ from stationmaster.diagnosis.training_smoke import Tried, fault_of
 from stationmaster.domain.progress_lines import FailedLine, read_line
 from training import collectives, file_system_speed, smoke
 from training.file_system_speed import file_system_of, main, read, write
-from training.gpu_use import GpuUse, watch_gpu
 from training.node_facts import efa_devices, known_fields, loaded_modules, plugin_version
 from training.parallel import least_over_ranks
+from training.waits import GpuUse, watch_gpu
 
 SMALL = (
     *("tiny-llama", "preset=smoke", "log_every=1", "checkpoint_every=6", "eval_every=0"),

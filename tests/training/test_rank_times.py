@@ -12,7 +12,7 @@ from hub_lone import lone_ranks
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 
-from training.rank_times import RankTimes
+from training.waits import RankTimes
 
 
 class Block(nn.Module):
