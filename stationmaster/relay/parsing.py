@@ -19,7 +19,7 @@ from typing import Any, Final, TypedDict
 
 from stationmaster.diagnosis.nccl.transport import Kind, TransportReader
 from stationmaster.domain.foreign import findings as foreign
-from stationmaster.domain.foreign.iterations import checkpoint_step
+from stationmaster.domain.foreign.formats import checkpoint_step
 from stationmaster.domain.foreign.reader import Reader
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.outside import plausible

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-from stationmaster.domain.foreign import bars, epochs, iterations
 from stationmaster.domain.foreign.findings import (
     Bar,
     Evaluated,
@@ -15,6 +14,7 @@ from stationmaster.domain.foreign.findings import (
     TotalSteps,
     number,
 )
+from stationmaster.domain.foreign.formats import read_bars, read_epochs, read_steps
 from stationmaster.domain.outside import MAX_COUNT
 
 # What Hugging Face's Trainer says at level INFO before it begins: enough where no bar is printed.
@@ -24,11 +24,11 @@ _SIZE = re.compile(rf"({_EXAMPLES}|{_BATCH}|{_STEPS})[^=]{{0,60}} = ([\d,]{{1,20
 
 def read(text: str) -> Finding | None:
     """Return what a line says by itself about training, or None; never an error."""
-    if ("|" in text or "{" in text or "\u2501" in text) and (found := bars.read(text)):
+    if ("|" in text or "{" in text or "\u2501" in text) and (found := read_bars(text)):
         return found
-    if "poch" in text and (found := epochs.read(text)):
+    if "poch" in text and (found := read_epochs(text)):
         return found
-    return iterations.read(text)
+    return read_steps(text)
 
 
 class Reader:

@@ -1,16 +1,28 @@
-"""Formats that count steps: FSDP examples, Megatron-LM and what is like it, torchtitan, nanoGPT,
-DeepSpeed, and "step N ... loss X" of anybody's. Pure.
+"""The formats of other trainers, in three parts, each of which reads one line by itself. Pure.
+
+Those that count steps: FSDP examples, Megatron-LM and what is like it, torchtitan, nanoGPT,
+DeepSpeed, and "step N ... loss X" of anybody's. Those that count within epochs: llama-cookbook, DDP
+toy, ImageNet, MNIST, minGPT, accelerate's examples. And progress bars of tqdm and rich, with what
+is printed beside them: Hugging Face's Trainer (TRL, accelerate's and axolotl's, too) prints a dict
+of figures and a bar without a title; Lightning a bar titled "Epoch N" with its figures behind it;
+torchtune a bar whose title has epoch, step and loss.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Mapping
+from typing import Final
 
 from stationmaster.domain.foreign.findings import (
     COUNT,
     NUMBER,
+    Bar,
+    Evaluated,
     Finding,
+    InEpoch,
+    Logged,
     Progress,
     Resumed,
     Saved,
@@ -19,6 +31,7 @@ from stationmaster.domain.foreign.findings import (
     TotalSteps,
     evaluated,
     number,
+    parsed,
     progress,
 )
 from stationmaster.domain.outside import MAX_COUNT
@@ -57,7 +70,6 @@ _TITAN_TOTAL = re.compile(
 _TITAN_LOADED = re.compile(rf"\bLoading the checkpoint from (\S{{0,1000}}?step-{COUNT})\.?(?:\s|$)")
 _TITAN_FIELD = re.compile(rf"\b(loss|grad_norm|memory|tps|mfu|lr): *{NUMBER}")
 
-
 # nanoGPT, and nanochat's "step 00010/00100 (10.00%) | loss: ...".
 _NANOGPT = re.compile(rf"^(?:\[\w+\]:? ?)?iter {COUNT}: loss {NUMBER}, time {NUMBER}ms")
 _NANOGPT_VALUED = re.compile(rf"\bstep {COUNT}: train loss {NUMBER}, val loss {NUMBER}")
@@ -82,7 +94,7 @@ _NOT_TRAINING = re.compile(
 )
 
 
-def read(text: str) -> Finding | None:
+def read_steps(text: str) -> Finding | None:
     """Return what a line says that counts steps, or None."""
     # A look for a word is far cheaper than a pattern, and most lines have none of these.
     if "Batch " in text and (match := _FSDP.search(text)):
@@ -223,3 +235,146 @@ def _fraction(value: float | None) -> float | None:
     if value is None:
         return None
     return value / 100 if value > 1 else value
+
+
+_COOKBOOK = re.compile(
+    rf"Training Epoch: {COUNT}/{COUNT}, step {COUNT}/{COUNT} completed "
+    rf"\(loss: (?:tensor\()?{NUMBER}"
+)
+_DDP = re.compile(
+    rf"\[(?:RANK|GPU) ?{COUNT}\] Epoch {COUNT} \| Batchsize: {COUNT} \| Steps: {COUNT}"
+    rf"(?: \| Loss: {NUMBER})?"
+)
+_DDP_SAVED = re.compile(rf"\bEpoch {COUNT} \| Training snapshot saved at (\S{{1,1000}})")
+_DDP_RESUMED = re.compile(rf"Resuming training from snapshot at Epoch {COUNT}")
+_IMAGENET = re.compile(
+    rf"Epoch: ?\[{COUNT}\]\[ *{COUNT}/{COUNT}\]\s+Time\s+{NUMBER}.{{0,200}}?\bLoss\s+{NUMBER}"
+)
+# pytorch/examples mnist, with "loss=" in the operators' old examples; it counts samples.
+_MNIST = re.compile(
+    rf"Train Epoch: {COUNT} \[ *{COUNT}/{COUNT} \(.{{1,8}}\)\]\s+(Loss: |[Ll]oss[:=] ?){NUMBER}"
+)
+_MINGPT = re.compile(
+    rf"\[(?:GPU|RANK){COUNT}\] Epoch {COUNT} \| Iter {COUNT} \| (Train|Eval) Loss {NUMBER}"
+)
+# The examples of accelerate print once an epoch what evaluation gave, on one process a node.
+_ACCELERATE = re.compile(rf"(?:^|[-:>] ?)epoch {COUNT}: \{{'")
+
+
+def read_epochs(text: str) -> Finding | None:
+    """Return what a line with "poch" says of training, or None."""
+    if match := _COOKBOOK.search(text):
+        epoch, epochs, step, steps = (int(group) for group in match.groups()[:4])
+        # The bar counts steps from 0 within an epoch that counts from 1.
+        return progress(
+            step=(epoch - 1) * steps + step + 1, total_steps=epochs * steps, loss=match[5]
+        )
+    if match := _IMAGENET.search(text):
+        epoch, batch, batches = (int(group) for group in match.groups()[:3])
+        return progress(step=epoch * batches + batch, loss=match[5], step_time_s=number(match[4]))
+    if match := _MNIST.search(text):
+        epoch, seen, samples = (int(group) for group in match.groups()[:3])
+        step = (epoch - 1) * samples + seen
+        # The operators' examples give every rank the same batches; the original has no ranks.
+        return progress(step=step, loss=match[5], of_own_batch=match[4] == "Loss: ")
+    if match := _MINGPT.search(text):
+        return _mingpt(match) if int(match[1]) == 0 else None
+    # The DDP toy reports once an epoch: its epochs are its steps. Every rank prints, rank 0 counts.
+    if match := _DDP.search(text):
+        return _ddp(match) if int(match[1]) == 0 else None
+    if match := _DDP_SAVED.search(text):
+        return Saved(int(match[1]), match[2])
+    if match := _DDP_RESUMED.search(text):
+        return Resumed(int(match[1]), "")
+    if (match := _ACCELERATE.search(text)) and int(match[1]) + 1 < MAX_COUNT:
+        return Progress(step=int(match[1]) + 1, loss_nats=None, has_loss=False)
+    return None
+
+
+def _ddp(match: re.Match[str]) -> Progress | None:
+    """Read a line; first versions print no loss, only how far training is."""
+    step, loss = int(match[2]), match[5]
+    if loss is None and step < MAX_COUNT:
+        return Progress(step=step, loss_nats=None, has_loss=False)
+    return progress(step=step, loss=loss)
+
+
+def _mingpt(match: re.Match[str]) -> Finding | None:
+    if match[4] == "Eval":
+        return evaluated(None, match[5]) if int(match[3]) == 0 else None
+    epoch, iteration = int(match[2]), int(match[3])
+    if parsed(match[5]) is None or max(epoch, iteration) >= MAX_COUNT:
+        return None
+    return InEpoch(epoch, iteration, number(match[5]))
+
+
+_BAR: Final = rf"\d{{1,3}}%\|[^|]{{0,100}}\| *{COUNT}/{COUNT} \["
+_UNTITLED = re.compile(rf"(?:^|[\]\r])\s*{_BAR}")
+_LIGHTNING = re.compile(rf"\bEpoch {COUNT}: +{_BAR}(.{{0,400}})")
+_RICH = re.compile(
+    rf"\bEpoch {COUNT}/{COUNT} +[\u2578-\u257a\u2501 ]+ +{COUNT}/{COUNT} (.{{0,400}})"
+)
+_LOSS = re.compile(rf"(?<![A-Za-z_])(?:train_)?loss(?:_step)?[:=] *{NUMBER}")
+_TORCHTUNE = re.compile(rf"(?:^|\s){COUNT}\|{COUNT}\|Loss: {NUMBER}")
+# {'loss': 2.5, ...}; newer versions quote the numbers, too.
+_DICT = re.compile(r"\{'[A-Za-z_]{1,40}': .{1,2000}?\}")
+_NAMES: Final = {"grad_norm": "grad_norm", "learning_rate": "learning_rate"}
+
+
+def read_bars(text: str) -> Finding | None:
+    """Return what a line with a bar or a dict of figures says of training, or None."""
+    if "loss': " in text and (match := _DICT.search(text)):
+        return _dict(match[0])
+    if match := _TORCHTUNE.search(text):
+        return progress(step=int(match[2]), loss=match[3])
+    if "Epoch " in text:
+        return _lightning(text)
+    found = [(int(step), int(total)) for step, total in _UNTITLED.findall(text)]
+    if found and max(found[-1]) < MAX_COUNT:
+        return Bar(*found[-1])
+    return None
+
+
+def _lightning(text: str) -> Finding | None:
+    """Read the newest state of a bar; its epochs count from 0, and rich's total is the last one."""
+    if rows := list(_RICH.finditer(text)):
+        epoch, last, step, steps = (int(group) for group in rows[-1].groups()[:4])
+        total = (last + 1) * steps
+        loss = _LOSS.search(rows[-1][5])
+    elif rows := list(_LIGHTNING.finditer(text)):
+        epoch, step, steps = (int(group) for group in rows[-1].groups()[:3])
+        total = None
+        loss = _LOSS.search(rows[-1][4])
+    else:
+        return None
+    if loss is None:
+        return None
+    # Anybody's bar may have this title; the version of the logger is Lightning's, on rank 0.
+    is_lightning = "v_num" in rows[-1][0]
+    return progress(
+        step=epoch * steps + step, total_steps=total, loss=loss[1], of_one_rank=is_lightning
+    )
+
+
+def _dict(text: str) -> Finding | None:
+    try:
+        said = ast.literal_eval(_NOT_LITERAL.sub(r"'\1'", text))
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return None
+    if not isinstance(said, dict):
+        return None
+    figures = {str(name): str(value) for name, value in said.items()}
+    loss = figures.get("loss") or figures.get("train_loss")
+    if parsed(loss) is not None:
+        return Logged(
+            number(loss),
+            {ours: number(figures.get(theirs)) for theirs, ours in _NAMES.items()},
+            epoch=number(figures.get("epoch")),
+            of_one_rank={"learning_rate", "epoch"} <= figures.keys(),  # as the Trainer's dict
+        )
+    if parsed(figures.get("eval_loss")) is not None:
+        return Evaluated(None, number(figures["eval_loss"]))
+    return None
+
+
+_NOT_LITERAL: Final = re.compile(r"(?<![\w'])(nan|-?inf)(?![\w'])")
