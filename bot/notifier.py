@@ -26,12 +26,11 @@ from typing import Final
 
 from bot.announcement import CARD_KEY
 from bot.blocks.elements import Content
-from bot.dead_letters import keep_records_of, keep_unread
 from bot.news import News, NewsReader, reread
 from bot.operations import post_budgets, post_orphans, post_what_was_set_aside
 from bot.outbox import Mark, Outbox
 from bot.pace import RESERVED, Pace
-from bot.stream import StreamBatch
+from bot.stream import StreamBatch, keep_records_of, keep_unread
 from bot.subjects import RunSubject, Subject
 from bot.thread_posts import ThreadPosts, is_receipt_due
 from bot.uploads import post_log_files, post_loss_chart, post_pictures, post_study, read_curve

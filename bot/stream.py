@@ -1,8 +1,9 @@
 """Reads batches of the table's stream: which runs and clusters changed, and what events are new.
 
 It knows the shape of stream records, and nothing of Slack. It leaves out what it does not know
-(deliveries, tokens, logs) and lists what it cannot read: a record that failed the batch would hold
-up every run behind it.
+(deliveries, tokens, logs) and lists what it cannot read. The notifier makes dead letters of that,
+and of what cannot be posted: it is the stream's only consumer, one batch at a time. A record that
+made it fail would be delivered again for an hour, and every card would stand still meanwhile.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ from stationmaster.domain.aggregates import CLUSTER, RUN
 from stationmaster.domain.cluster.events import ClusterEvent
 from stationmaster.domain.frozen import Frozen
 from stationmaster.domain.ids import ClusterId, RunId
+from stationmaster.domain.outside import first_problem
 from stationmaster.domain.run.events import RunEvent
+from stationmaster.services import Services
+from stationmaster.setting_aside import set_aside
 
 
 class _Text(Frozen):
@@ -175,3 +179,23 @@ class _EventsOf(Generic[EventT]):
             owner: [event for _, event in sorted(found, key=lambda pair: pair[0])]
             for owner, found in self._places.items()
         }
+
+
+def keep_unread(services: Services, batch: StreamBatch) -> int:
+    """Make dead letters of records that cannot be read; returns how many."""
+    for one in batch.unread:
+        _keep_records(services, [one.record], what=one.what, reason=first_problem(one.error))
+    return len(batch.unread)
+
+
+def keep_records_of(services: Services, batch: StreamBatch, key: str, *, reason: str) -> int:
+    """Make dead letters of a batch's records of one run or cluster; returns how many."""
+    kind, _, name = key.partition("#")
+    what = f"news of {kind.lower()} {name}"
+    _keep_records(services, batch.records.get(key, ()), what=what, reason=reason)
+    return 1
+
+
+def _keep_records(services: Services, records: Sequence[Any], *, what: str, reason: str) -> None:
+    payload = {"Records": [*records]}
+    set_aside(services, function="notifier", what=what, reason=reason, payload=payload)

@@ -29,9 +29,9 @@ from stationmaster.domain.cluster.events import (
     DeletionRequested,
     KeepEnding,
     Requester,
+    RoomLow,
 )
 from stationmaster.domain.cluster.nodes import NodesSeen
-from stationmaster.domain.cluster.room import RoomLow
 from stationmaster.domain.run.events import (
     ApprovalEvent,
     BudgetReached,

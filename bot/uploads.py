@@ -26,13 +26,13 @@ from bot.pace import Pace
 from stationmaster.aws.delivery_store import Delivery, Owner, Picture, of_run
 from stationmaster.commands.comparing import compare
 from stationmaster.commands.looking import view_run
+from stationmaster.domain.comparing import study_of
 from stationmaster.domain.errors import NoRoom, PermanentError, StationmasterError
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.results import LOGS
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.events import ProgressReported, TrainingResumed
 from stationmaster.domain.sizes import size_text
-from stationmaster.domain.studying import study_of
 from stationmaster.invocations import about
 from stationmaster.services import Services
 

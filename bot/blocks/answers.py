@@ -20,9 +20,9 @@ from bot.blocks.elements import (
     fields,
     header,
     section,
+    typed_at_once,
 )
 from bot.blocks.log_lines import shown
-from bot.blocks.typed import typed_at_once
 from stationmaster.domain.bus import LogTail
 from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.catalogue.recipes import FRAMEWORK_NAMES, Recipe

@@ -26,8 +26,7 @@ from bot.blocks.elements import (
     section,
 )
 from bot.blocks.failures import cause_lines, failure_blocks, next_steps
-from bot.blocks.goodput import goodput_so_far
-from bot.blocks.progress import cost_label, progress_blocks, seconds_left
+from bot.blocks.progress import cost_label, goodput_so_far, progress_blocks, seconds_left
 from bot.blocks.results import backup_blocks, result_blocks, result_buttons
 from bot.blocks.running import awaited, running_lines
 from bot.blocks.stopping import stop_buttons

@@ -24,9 +24,8 @@ from bot.blocks.thread_lines import (
 )
 from stationmaster.domain.cluster import events as cl
 from stationmaster.domain.cluster.aggregate import Cluster
-from stationmaster.domain.cluster.events import ClusterPhase
+from stationmaster.domain.cluster.events import ClusterPhase, RoomLow
 from stationmaster.domain.cluster.nodes import NodesSeen, SeenNode
-from stationmaster.domain.cluster.room import RoomLow
 from stationmaster.domain.commands.table import COMMAND
 from stationmaster.domain.sizes import counted
 

@@ -14,9 +14,9 @@ from bot.blocks.elements import Block, Content, at_most, context, header, sectio
 from stationmaster.commands.comparing import Comparison
 from stationmaster.domain.audit import Entry
 from stationmaster.domain.cluster.shares import shares
+from stationmaster.domain.comparing import Measured, Study, study_of
 from stationmaster.domain.run.view import RunView
 from stationmaster.domain.sizes import counted
-from stationmaster.domain.studying import Measured, Study, study_of
 from stationmaster.spending import Bill, Spent
 
 # A section takes 3,000 characters, of which escapes may need some.

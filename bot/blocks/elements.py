@@ -15,7 +15,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
+from bot.actions import ActionId, CommandButton
+from bot.blocks import mrkdwn as md
 from bot.blocks.mrkdwn import cut, duration, escape, printable
+from stationmaster.domain.commands.table import COMMAND
 from stationmaster.domain.teams import split
 
 Block = dict[str, Any]
@@ -190,3 +193,23 @@ def event_lines(lines: Sequence[str], *, after: timedelta) -> Content:
     text = "\n".join(at_most(_EVENT_LINES, folded, more="more events"))
     blocks = [section(text), context(f"{duration(after)} after the request")]
     return Content(text=text, blocks=blocks)
+
+
+def typed_at_once(label: str, text: str, *, action_id: ActionId = ActionId.TYPE_COMMAND) -> Block:
+    """Make a button that types `text` after /train for who presses it; for what changes nothing."""
+    value = CommandButton(text=text).model_dump_json()
+    return button(label, action_id=action_id, value=value)
+
+
+def typed_when_asked(
+    label: str, text: str, *, action_id: ActionId = ActionId.TYPE_COMMAND
+) -> Block:
+    """Make a button that shows the command and asks before it types it."""
+    return asked_again(
+        typed_at_once(label, text, action_id=action_id),
+        style="primary",
+        title="Run this command?",
+        text=md.code(f"{COMMAND} {text}", 250),
+        confirm="Run it",
+        deny="Back",
+    )

@@ -11,8 +11,7 @@ from typing import Final, TypeVar
 
 from bot.actions import ActionId, RunButton
 from bot.blocks import mrkdwn as md
-from bot.blocks.elements import Block, button, section
-from bot.blocks.typed import typed_when_asked
+from bot.blocks.elements import Block, button, section, typed_when_asked
 from stationmaster.diagnosis.explaining import UNEXPLAINED, Context, Finding
 from stationmaster.diagnosis.runs import can_resume, context_of, explain_run, explain_setback
 from stationmaster.domain.catalogue.entries import CATALOGUE as RECIPES

@@ -1,21 +1,24 @@
-"""How far a run is and what it costs, as figures and as a curve, on its card."""
+"""How far a run is, what it costs, and for what part of its paid time it trained."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from bot.blocks import mrkdwn as md
 from bot.blocks import words
 from bot.blocks.elements import Block, Native, fields, section
-from bot.blocks.goodput import goodput_so_far
 from stationmaster.domain.run.aggregate import Run
+from stationmaster.domain.run.goodput import Cause, Goodput, goodput
 from stationmaster.domain.run.view import RunView
 
 # The points that Slack takes of a series.
 _POINTS: Final = 20
+_ENOUGH_TRAINING: Final = timedelta(minutes=10)
+"""Before that, the goodput says only that the run has just begun."""
+_MAX_CAUSES: Final = 5
 
 
 def progress_blocks(view: RunView, *, now: datetime) -> list[Block]:
@@ -130,3 +133,35 @@ def loss_chart(points: Sequence[tuple[int, float]]) -> list[Native]:
     shape = md.sparkline([loss for _, loss in (*drawn, newest)])
     plain = section(f"*Loss*\ntraining `{shape}`")
     return [Native({"type": "data_visualization", "title": "Loss", "chart": chart}, plain=plain)]
+
+
+def goodput_line(view: RunView, *, now: datetime) -> str:
+    """Say what the paid time was spent on, the largest loss first; "" where that is not known."""
+    found = goodput(view, now)
+    if found is None:
+        return ""
+    lost = [pair for pair in found.spent.items() if pair[0] is not Cause.TRAINING]
+    by_size = sorted(lost, key=lambda pair: -pair[1])
+    causes = [f"{cause.value} {md.duration(span)}" for cause, span in by_size[:_MAX_CAUSES]]
+    if rest := sum((span for _, span in by_size[_MAX_CAUSES:]), timedelta()):
+        causes.append(f"others {md.duration(rest)}")
+    trained, paid = md.duration(found.training), md.duration(found.paid)
+    said = [f"Goodput {_fraction(found)}: {trained} training of {paid} paid", ", ".join(causes)]
+    if found.usd_per_million_tokens is not None:
+        emulated = " emulated" if view.run.emulated_speed else ""
+        said.append(
+            f"{md.money_escaped(found.usd_per_million_tokens)}{emulated} per million tokens"
+        )
+    return "; ".join(filter(None, said))
+
+
+def goodput_so_far(view: RunView, *, now: datetime) -> str:
+    """Write the goodput of a run that has ended, or has trained for long enough; else ""."""
+    found = goodput(view, now)
+    if found is None or (found.training < _ENOUGH_TRAINING and not view.run.phase.is_terminal):
+        return ""
+    return _fraction(found)
+
+
+def _fraction(found: Goodput) -> str:
+    return f"{'at least ' if Cause.UNKNOWN in found.spent else ''}{found.fraction:.0%}"

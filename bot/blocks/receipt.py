@@ -14,7 +14,7 @@ from bot.blocks import mrkdwn as md
 from bot.blocks import words
 from bot.blocks.approval import approved_by
 from bot.blocks.elements import Block, Content, actions, context, fields, header, section
-from bot.blocks.goodput import goodput_line
+from bot.blocks.progress import goodput_line
 from bot.blocks.recoveries import lost_line, sizes_line
 from bot.blocks.results import report_button, result_blocks, result_buttons
 from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus

@@ -14,8 +14,9 @@ from bot.blocks.elements import (
     actions,
     context,
     section,
+    typed_at_once,
+    typed_when_asked,
 )
-from bot.blocks.typed import typed_at_once, typed_when_asked
 from stationmaster.domain.commands.meanings import row_of
 from stationmaster.domain.commands.table import COMMAND, START
 from stationmaster.domain.teams import IN_TEAM

@@ -15,9 +15,8 @@ from bot.blocks.recoveries import proof_line
 from bot.blocks.results import backup_line, export_line, push_line, results_line
 from bot.blocks.running import apart_line, detection_line, network_line
 from stationmaster.domain.cluster import events as cl
-from stationmaster.domain.cluster.events import ClusterEvent
+from stationmaster.domain.cluster.events import ClusterEvent, RoomLow
 from stationmaster.domain.cluster.replacements import MAX_REPLACED
-from stationmaster.domain.cluster.room import RoomLow
 from stationmaster.domain.reactions.ending import stop_reason
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run import events as ev

@@ -183,7 +183,7 @@ def make_parser() -> argparse.ArgumentParser:
         help="what whoever types a start reads",
     )
     _add_deployment(drain)
-    drain.set_defaults(run=_later("drain"))
+    drain.set_defaults(run=_later("remove", "drain"))
     remove = commands.add_parser("remove", help="delete the stacks of a deployment")
     remove.add_argument("--deployment", required=True, metavar="NAME", help="as in cdk.json")
     remove.add_argument("--dry-run", action="store_true", help="list what goes and what stays")

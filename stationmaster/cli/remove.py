@@ -1,5 +1,7 @@
-"""What `stationmaster remove` does: it says what is in the way of removing a deployment and what
-stays of it, and deletes its stacks. What holds results and history is left to a person.
+"""The end of a deployment: `stationmaster drain` and `stationmaster remove`.
+
+The first takes no new starts and says what is open. The second says what is in the way of removing
+it and what stays, and deletes its stacks; what holds results and history is left to a person.
 """
 
 from __future__ import annotations
@@ -11,11 +13,11 @@ from botocore.exceptions import ClientError
 
 from stationmaster.aws.calls import aws_call, listed, make_client
 from stationmaster.cli.deployed import bot_settings
-from stationmaster.cli.drain import open_names
 from stationmaster.domain.errors import BadCommand, PermanentError
 from stationmaster.domain.names import TAG_CLUSTER_ID, TAG_DEPLOYMENT
 from stationmaster.services import Services
 
+_MOST_SHOWN: Final = 20
 # Each one needs those after it.
 _STACKS: Final = ("observability", "bot", "workflow", "images", "network", "data")
 # By the service in their ARNs: what stays when the stacks are deleted, and what deletes it.
@@ -102,3 +104,33 @@ def _stays(tagged: dict[str, set[str]]) -> list[str]:
             if arn.split(":")[2] == service and TAG_CLUSTER_ID not in tagged[arn]:
                 kept.append(command.format(arn.rpartition("/")[2].rpartition(":")[2], arn))
     return kept
+
+
+def drain(arguments: argparse.Namespace) -> int:
+    """Switch it on or off, or look; 0 where nothing is open or starts are taken, else 1."""
+    reason = arguments.reason.strip()
+    if not (reason.isprintable() and 0 < len(reason) <= 200):
+        raise BadCommand(f'--reason "{reason[:40]}": expected a sentence of 1 to 200 characters')
+    services = Services(bot_settings(arguments))
+    if arguments.switch == "on":
+        services.guard.drain(reason, at=services.now())
+    elif arguments.switch == "off":
+        services.guard.undrain()
+    drained = services.guard.drained()
+    if drained is None:
+        print("starts are taken")
+        return 0
+    since, why = drained
+    print(f"no new starts since {since:%Y-%m-%d %H:%M} UTC: {why}")
+    left = open_names(services)
+    print("\n".join([*left[:_MOST_SHOWN], f"{len(left) or 'nothing'} is open"]))
+    return 1 if left else 0
+
+
+def open_names(services: Services) -> list[str]:
+    """List the runs and clusters that have not ended, as a person names them."""
+    clusters = services.cluster_states.list_open()
+    return [
+        *(f"run {run.run_id}: {run.phase.value}" for run in services.runs.list_open()),
+        *(f"cluster {each.label}: {each.phase.value}" for each in clusters),
+    ]

@@ -5,9 +5,7 @@
 
 from stationmaster.commands.account import finders, preflight
 from stationmaster.commands.approving import approve, reject
-from stationmaster.commands.auditing import show_audit
 from stationmaster.commands.changing import change_budget, scale_run
-from stationmaster.commands.choosing import stop_choice
 from stationmaster.commands.clusters import (
     ask_for_nodes,
     ask_to_delete,
@@ -21,9 +19,9 @@ from stationmaster.commands.clusters import (
     view_cluster,
 )
 from stationmaster.commands.comparing import channel_cost, compare_runs, diff_runs
-from stationmaster.commands.finding import run_of_thread
+from stationmaster.commands.finding import run_of_thread, stop_choice
 from stationmaster.commands.home import channel_of, set_budget, set_notices, show_home
-from stationmaster.commands.looking import describe_run, list_runs, show_logs, view_run
+from stationmaster.commands.looking import describe_run, list_runs, show_audit, show_logs, view_run
 from stationmaster.commands.permitting import Actor, approval_of, check_role, wish_of
 from stationmaster.commands.results import Links, link_results, words_of
 from stationmaster.commands.runs import (

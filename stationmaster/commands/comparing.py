@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from stationmaster.commands.auditing import known_id
-from stationmaster.commands.looking import view_run
+from stationmaster.commands.looking import known_id, view_run
 from stationmaster.commands.results import find_labelled, read_result
 from stationmaster.domain.catalogue.defects import defect_of
 from stationmaster.domain.commands.requests import ShowCost

@@ -1,19 +1,23 @@
-"""What a person looks at: one run of a channel, its newest, the logs of its pods."""
+"""What a person looks at: one run of a channel, its newest, the logs of its pods, the audit."""
 
 from __future__ import annotations
 
 from datetime import timedelta
+from itertools import islice, takewhile
 from typing import Final
 
 from stationmaster.aws.delivery_store import of_run
+from stationmaster.domain.audit import Entry
 from stationmaster.domain.bus import LogTail
-from stationmaster.domain.commands.requests import ShowLogs
+from stationmaster.domain.commands.requests import ShowAudit, ShowLogs
 from stationmaster.domain.durations import moment, typed_duration
 from stationmaster.domain.errors import NotPossibleNow, RunNotFound
+from stationmaster.domain.identities import ARN
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.keys.resume_from import NEWEST
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.view import RunView
+from stationmaster.domain.teams import in_team, split
 from stationmaster.log_keys import learn
 from stationmaster.services import Services
 
@@ -21,6 +25,10 @@ from stationmaster.services import Services
 MOST_NAMED: Final = 100
 # A refusal is one sentence, and names no more pods than these.
 _PODS_NAMED: Final = 8
+# Entries of a channel's audit; what is older is in the export.
+_MOST_SHOWN: Final = 20
+_MOST_READ: Final = 2_000
+_MOST_ASKED: Final = 500  # for the name of a person
 
 
 def describe_run(services: Services, run_id: RunId | None, *, channel_id: str) -> RunView:
@@ -109,3 +117,29 @@ def find_run(services: Services, label: str | None, *, channel_id: str) -> Run:
         if run.request.name == label:
             return run
     raise RunNotFound(f'no run is called "{label[:60]}" in this channel; see /train list')
+
+
+def show_audit(services: Services, wanted: ShowAudit, *, channel_id: str) -> list[Entry]:
+    """Return the newest entries that are asked for, newest first."""
+    about = wanted.about
+    if about == NEWEST:
+        about = find_run(services, about, channel_id=channel_id).run_id
+    user_id = known_id(services, wanted.person, channel_id)
+    begin = services.now() - timedelta(seconds=wanted.since_s)
+    newest = islice(services.audit.newest_first(channel_id), _MOST_READ)
+    found = (
+        entry
+        for entry in takewhile(lambda each: not wanted.since_s or each.at >= begin, newest)
+        if entry.about.startswith(about) and (not wanted.person or entry.user_id == user_id)
+    )
+    return [*islice(found, _MOST_SHOWN)]
+
+
+def known_id(services: Services, person: str, channel_id: str) -> str:
+    """Return the id of a person, whose name the channel's audit knows, also an earlier one."""
+    if person.startswith(ARN):
+        return person
+    if person[:1] in ("U", "W") and person.isupper():
+        return in_team(split(channel_id)[0], person)
+    entries = islice(services.audit.newest_first(channel_id), _MOST_ASKED)
+    return next((entry.user_id for entry in entries if entry.user_name == person), "")

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from stationmaster.commands.choosing import refuse_late_stop
+from stationmaster.commands.finding import refuse_late_stop
 from stationmaster.commands.guarding import check_limits, spending_of_run, write_guarded
 from stationmaster.commands.looking import find_run
 from stationmaster.commands.permitting import Actor, acting, approval_of, wish_of

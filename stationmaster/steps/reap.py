@@ -14,8 +14,7 @@ from stationmaster.cluster_upkeep import follow_up, set_clock, start_pass
 from stationmaster.deciding import look_at_approval
 from stationmaster.domain.census import Census, count
 from stationmaster.domain.cluster.aggregate import Cluster
-from stationmaster.domain.cluster.events import ClusterPhase
-from stationmaster.domain.cluster.room import LOW, RoomLow
+from stationmaster.domain.cluster.events import LOW, ClusterPhase, RoomLow
 from stationmaster.domain.errors import PermanentError, StationmasterError
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.names import NOT_HELPED
@@ -33,7 +32,7 @@ from stationmaster.services import Services
 from stationmaster.setting_aside import set_aside
 from stationmaster.steps.keep_clock import look_at_clock
 from stationmaster.steps.parts.budgets import look_at_budget
-from stationmaster.steps.parts.holders import is_held
+from stationmaster.steps.parts.leftovers import is_held
 from stationmaster.steps.parts.records import change_phases, run_left
 from stationmaster.steps.record_events import record_dead_execution
 from stationmaster.steps.release_lease import release_lease

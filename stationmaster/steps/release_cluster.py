@@ -12,7 +12,7 @@ from stationmaster.domain.resources import ResourceKind
 from stationmaster.services import Services
 from stationmaster.steps import READY, StepResult
 from stationmaster.steps.parts.exit_from_existing import release_in_existing
-from stationmaster.steps.parts.holders import raise_if_held
+from stationmaster.steps.parts.leftovers import raise_if_held
 from stationmaster.steps.parts.records import check_teardown, resources_deleted
 
 

@@ -10,7 +10,7 @@ from stationmaster.domain.ids import ClusterId
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.services import Services
 from stationmaster.steps import READY, StepResult
-from stationmaster.steps.parts.holders import holders, raise_if_held
+from stationmaster.steps.parts.leftovers import holders, raise_if_held
 from stationmaster.steps.parts.records import check_teardown, resources_deleted
 
 

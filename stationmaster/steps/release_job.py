@@ -21,7 +21,7 @@ from stationmaster.jobs import save
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.services import Services
 from stationmaster.steps import READY, StepResult
-from stationmaster.steps.parts.holders import holders
+from stationmaster.steps.parts.leftovers import holders
 from stationmaster.steps.parts.records import check_time
 from stationmaster.steps.parts.removal import (
     forget_lost,

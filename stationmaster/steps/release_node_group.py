@@ -16,7 +16,7 @@ from stationmaster.domain.resources import ResourceKind
 from stationmaster.rendering.metadata import run_labels
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
-from stationmaster.steps.parts.holders import holders, raise_if_held
+from stationmaster.steps.parts.leftovers import holders, raise_if_held
 from stationmaster.steps.parts.records import check_teardown, resources_deleted
 
 logger = logging.getLogger(__name__)

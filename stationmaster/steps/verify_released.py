@@ -13,8 +13,7 @@ from stationmaster.domain.run.events import RunPhase
 from stationmaster.services import Services
 from stationmaster.steps import NOT_READY, READY, StepResult
 from stationmaster.steps.parts.exit_from_existing import release_in_existing
-from stationmaster.steps.parts.holders import raise_if_held
-from stationmaster.steps.parts.leftovers import find_left, release_left
+from stationmaster.steps.parts.leftovers import find_left, raise_if_held, release_left
 from stationmaster.steps.parts.records import check_teardown, resources_deleted
 
 

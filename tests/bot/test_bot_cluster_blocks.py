@@ -16,11 +16,10 @@ from bot.blocks.cluster_card import cluster_card, cluster_milestone, goes
 from bot.blocks.cluster_thread import cluster_message
 from bot.blocks.receipt import cluster_receipt
 from stationmaster.domain.cluster import events as cl
-from stationmaster.domain.cluster.events import ClusterPhase
+from stationmaster.domain.cluster.events import ClusterPhase, RoomLow
 from stationmaster.domain.cluster.leases import Lease, Waiting
 from stationmaster.domain.cluster.nodes import NodesSeen, SeenNode
 from stationmaster.domain.cluster.resources import Resource
-from stationmaster.domain.cluster.room import RoomLow
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.domain.run.events import RunPhase
 from stationmaster.domain.run.view import ClusterView

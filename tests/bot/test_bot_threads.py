@@ -29,8 +29,8 @@ from bot.blocks.cluster_thread import cluster_message
 from bot.blocks.thread import thread_message
 from stationmaster.domain.approvals import Approval, Wish
 from stationmaster.domain.cluster import events as cl
+from stationmaster.domain.cluster.events import RoomLow
 from stationmaster.domain.cluster.resources import Resource, ResourceStatus
-from stationmaster.domain.cluster.room import RoomLow
 from stationmaster.domain.detected import Detection, Kind
 from stationmaster.domain.reactions.run import POLICY
 from stationmaster.domain.resources import ResourceKind

@@ -9,12 +9,12 @@ import pytest
 from stationmaster.domain.commands.grammar import parse_command
 from stationmaster.domain.commands.requests import StudyRuns
 from stationmaster.domain.commands.resuming import asked_run
+from stationmaster.domain.comparing import study_of
 from stationmaster.domain.errors import UserError
 from stationmaster.domain.ids import RunId
 from stationmaster.domain.names import study_cluster
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.domain.run.speeds import Speeds
-from stationmaster.domain.studying import study_of
 from tests.support.factories import make_request, make_run
 from tests.support.typed import RULES, finding, kept
 

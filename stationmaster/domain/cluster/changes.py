@@ -12,13 +12,12 @@ from typing import Final, assert_never
 from stationmaster.domain.aggregate import bounded
 from stationmaster.domain.cluster import events as ev
 from stationmaster.domain.cluster.aggregate import Check, Cluster, LeftZone
-from stationmaster.domain.cluster.events import ClusterEvent, ClusterPhase
+from stationmaster.domain.cluster.events import ClusterEvent, ClusterPhase, RoomLow
 from stationmaster.domain.cluster.leases import Lease, Waiting, held_nodes
 from stationmaster.domain.cluster.nodes import NodesSeen
 from stationmaster.domain.cluster.replacements import MAX_REPLACED, Replacement
 from stationmaster.domain.cluster.replacing import of_this_pass
 from stationmaster.domain.cluster.resources import resources_after
-from stationmaster.domain.cluster.room import RoomLow
 from stationmaster.domain.errors import IllegalTransition
 from stationmaster.domain.event import shared
 from stationmaster.domain.ids import RunId

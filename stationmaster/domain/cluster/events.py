@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import Field, TypeAdapter
 
 from stationmaster.domain.approvals import Approval, Decided
 from stationmaster.domain.cluster.nodes import NodesSeen
-from stationmaster.domain.cluster.room import RoomLow
 from stationmaster.domain.cluster.spec import ClusterSpec, TeamQueue
 from stationmaster.domain.event import Event, make_event_id
 from stationmaster.domain.frozen import LATE, Frozen
@@ -233,6 +232,17 @@ class ZoneGivenUp(_Event, type="cluster.zone_given_up"):
     """The kind without room: a node group or a file system."""
     reason: str = ""
     """The reason, in AWS's words."""
+
+
+LOW: Final = 0.1
+"""The share of a file system's size below which people are warned, once a day."""
+
+
+class RoomLow(_Event, type="cluster.room_low"):
+    """The file system that was made for a cluster is almost full."""
+
+    free_gib: int
+    size_gib: int
 
 
 class _ResourceEvent(_Event):

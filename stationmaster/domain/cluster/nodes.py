@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 from pydantic import Field
 
@@ -30,10 +30,9 @@ class SeenNode(Frozen):
     """How many pods of which runs are on it; empty for none."""
 
 
-class NodesSeen(Event):
+class NodesSeen(Event, type="cluster.nodes_seen"):
     """Somebody asked for the cluster's nodes, and Kubernetes answered, or did not."""
 
-    type: Literal["cluster.nodes_seen"] = "cluster.nodes_seen"
     cluster_id: ClusterId
     nodes: Annotated[tuple[SeenNode, ...], Field(max_length=MOST_NODES)] = ()
     num_nodes: int = 0

@@ -12,9 +12,13 @@ from datetime import datetime
 from stationmaster.domain.cluster import events as ev
 from stationmaster.domain.cluster import keeping
 from stationmaster.domain.cluster.aggregate import Cluster, TeardownStatus
-from stationmaster.domain.cluster.events import ClusterEvent, ClusterPhase, cluster_event_id
+from stationmaster.domain.cluster.events import (
+    ClusterEvent,
+    ClusterPhase,
+    RoomLow,
+    cluster_event_id,
+)
 from stationmaster.domain.cluster.nodes import NodesSeen
-from stationmaster.domain.cluster.room import RoomLow
 from stationmaster.domain.cluster.spec import Window
 from stationmaster.domain.errors import ClusterDrained, ClusterFailed
 from stationmaster.domain.ids import RunId
