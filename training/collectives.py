@@ -91,13 +91,12 @@ def parse(argv: Sequence[str]) -> Options:
     """
     parser = argparse.ArgumentParser(prog="python -m training.collectives")
     parser.add_argument("--max-bytes", type=_size, default=None, help="2 GiB on GPUs, else 32 MiB")
-    parser.add_argument("--factor", type=int, default=None, choices=range(2, 1025), metavar="N")
     parser.add_argument("--alone", action="store_true", help="first each node of several")
     parser.add_argument("--pairs", action="store_true", help="first nodes in pairs")
     typed = parser.parse_args(argv)
     on_gpus = torch.cuda.is_available()
     max_bytes = typed.max_bytes or (1 << 31 if on_gpus else 1 << 25)
-    factor = typed.factor or (2 if on_gpus else 4)
+    factor = 2 if on_gpus else 4
     sizes = [_LEAST_BYTES]
     while sizes[-1] * factor <= max_bytes:
         sizes.append(sizes[-1] * factor)

@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal
 
 ConditionName = Literal["Created", "Running", "Restarting", "Suspended", "Succeeded", "Failed"]
 
@@ -32,3 +33,19 @@ class JobCondition:
     def ends(self) -> bool:
         """Whether the job is over."""
         return self.name in ("Succeeded", "Failed")
+
+
+def true_conditions(
+    job: Mapping[str, Any], names: Mapping[str, ConditionName]
+) -> list[JobCondition]:
+    """Return those of `names` that hold now, in the words that all kinds share."""
+    return [
+        JobCondition(
+            name=names[condition["type"]],
+            reason=str(condition.get("reason") or ""),
+            message=str(condition.get("message") or ""),
+            since=condition.get("lastTransitionTime"),
+        )
+        for condition in (job.get("status") or {}).get("conditions") or []
+        if condition.get("status") == "True" and condition.get("type") in names
+    ]

@@ -14,8 +14,7 @@ from typing import Any, Final, get_args
 from zlib import crc32
 
 from stationmaster.domain.catalogue import pytorch_job_rules
-from stationmaster.domain.job_kinds import ConditionName, JobCondition, JobKind
-from stationmaster.rendering.job_conditions import true_conditions
+from stationmaster.domain.job_kinds import ConditionName, JobCondition, JobKind, true_conditions
 from stationmaster.rendering.job_spec import JobSpec, KubernetesObject
 from stationmaster.rendering.metadata import metadata
 from stationmaster.rendering.rendezvous import (

@@ -19,8 +19,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from stationmaster.domain.job_kinds import ConditionName, JobCondition, JobKind
-from stationmaster.rendering.job_conditions import conditions_of, true_conditions
+from stationmaster.domain.job_kinds import ConditionName, JobCondition, JobKind, true_conditions
 from stationmaster.rendering.job_spec import JobSpec, KubernetesObject
 from stationmaster.rendering.metadata import metadata
 from stationmaster.rendering.rendezvous import (
@@ -78,10 +77,12 @@ def conditions(job: Mapping[str, Any]) -> list[JobCondition]:
     A job that resumes after a suspension runs anew: its time is that of the resumption.
     """
     found = true_conditions(job, _CONDITIONS)
-    counts = (job.get("status") or {}).get("jobsStatus") or []
+    status = job.get("status") or {}
+    counts = status.get("jobsStatus") or []
     if found or not any(each.get("ready") for each in counts):
         return found
-    resumed = (each for each in conditions_of(job) if each.get("type") == "Suspended")
+    said = status.get("conditions") or []
+    resumed = (each for each in said if each.get("type") == "Suspended")
     made = (job.get("metadata") or {}).get("creationTimestamp")
     since = next((each.get("lastTransitionTime") for each in resumed), made)
     return [JobCondition("Running", "JobsReady", "all pods of the job run", since)]

@@ -93,27 +93,11 @@ def loop(name: str, *, then: str) -> dict[str, dict[str, object]]:
     }
 
 
-def machine(first: str, states: dict[str, dict[str, object]]) -> dict[str, object]:
-    return {"StartAt": first, "States": {**states, "done": {"Type": "Succeed"}}}
-
-
 def test_walk_of_a_loop_ends_at_the_first_call_after_the_work():
+    states = {**loop("a", then="done"), "done": {"Type": "Succeed"}}
+
     # Calls end at 1, 12 and 23; the work is done at 15.
-    assert walk(machine("a", loop("a", then="done")), {}, work_s={"a": 15}.get) == (23, ["a"])
-
-
-def test_walk_of_branches_takes_as_long_as_the_one_that_ends_last():
-    branches = [machine(each, loop(each, then="done")) for each in ("short", "long")]
-    both = {"both": {"Type": "Parallel", "Branches": branches, "Next": "c"}}
-    durations = {"short": 5, "long": 50, "c": 0}
-
-    ended_s, works = walk(
-        machine("both", {**both, **loop("c", then="done")}), {}, work_s=durations.get
-    )
-
-    assert sorted(works) == ["c", "long", "short"]
-    # The second branch waits 10, 10, 11, 11 and 12 s between its calls, and ends at 60.
-    assert ended_s == 61
+    assert walk({"StartAt": "a", "States": states}, {}, work_s={"a": 15}.get) == (23, ["a"])
 
 
 def test_walk_of_a_state_that_ends_badly_is_refused():

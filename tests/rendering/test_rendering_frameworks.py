@@ -165,14 +165,6 @@ def test_megatron_lm_reads_the_data_and_first_weights_that_were_named() -> None:
     assert "--mock-data" not in given
 
 
-def test_megatron_lm_reads_what_was_prepared_of_data_and_weights() -> None:
-    given = flags(LM, data_root="d1/files", weights_root="w1/files", dataset="packed:c4")
-
-    assert given["--data-path"] == "/fsx/data/d1/files/text_document"
-    assert given["--tokenizer-model"] == "/fsx/data/d1/files/tokenizer"
-    assert given["--pretrained-checkpoint"] == "/fsx/data/w1/files"
-
-
 def test_made_up_tokens_need_no_file_and_new_weights_no_checkpoint() -> None:
     given = flags(LM)
 

@@ -121,17 +121,6 @@ def test_two_relays_are_on_two_nodes_of_which_one_may_be_for_training():
     assert deployment["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": 1}
 
 
-def test_two_relays_have_a_lease_of_their_run_that_nobody_holds_yet():
-    relay = relay_of_run()
-    lease, deployment = relay["Lease"], relay["Deployment"]
-
-    (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    variables = {item["name"]: item.get("value") for item in container["env"]}
-    assert variables["STATIONMASTER_LEASE"] == lease["metadata"]["name"]
-    assert lease["metadata"]["namespace"] == deployment["metadata"]["namespace"]
-    assert "spec" not in lease
-
-
 @pytest.mark.parametrize("plugin", ["nvidia-device-plugin", "efa-device-plugin"])
 def test_device_plugins_tolerate_the_taint_of_training_nodes(plugin: str):
     (daemon_set,) = load_manifests(plugin)
@@ -157,7 +146,8 @@ def test_manifests_of_an_unknown_plugin_are_refused_with_the_folder():
 
 
 def test_relay_understands_the_variables_that_its_deployment_sets():
-    deployment = relay_of_run()["Deployment"]
+    relay = relay_of_run()
+    deployment, lease = relay["Deployment"], relay["Lease"]
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
 
     own_name = {"fieldRef": {"fieldPath": "metadata.name"}}
@@ -168,8 +158,9 @@ def test_relay_understands_the_variables_that_its_deployment_sets():
 
     assert (config.run_id, config.job) == (RUN_ID, "job-1")
     assert (config.bus_name, config.region) == ("bus", "us-west-2")
-    assert (config.lease, config.pod) == (f"{RUN_ID}-relay", "pod-1")
-    assert config.namespace == deployment["metadata"]["namespace"]
+    assert (config.lease, config.pod) == (lease["metadata"]["name"], "pod-1")
+    assert "spec" not in lease, "nobody holds it yet"
+    assert config.namespace == deployment["metadata"]["namespace"] == lease["metadata"]["namespace"]
     assert str(config.address) == "10.0.0.7"
     asked = deployment["spec"]["template"]["metadata"]["annotations"]
     (port,) = container["ports"]
@@ -270,7 +261,7 @@ def test_saver_may_read_pods_and_logs_and_nothing_else() -> None:
     assert granted == {("pods", "list"), ("pods/log", "get")}
 
 
-def test_saver_mounts_the_clusters_file_system_read_only() -> None:
+def test_saver_is_off_the_training_nodes_and_mounts_the_file_system_read_only() -> None:
     spec = pod(render())
 
     (mount,) = spec["containers"][0]["volumeMounts"]
@@ -278,16 +269,9 @@ def test_saver_mounts_the_clusters_file_system_read_only() -> None:
     assert (mount["mountPath"], mount["readOnly"]) == ("/fsx", True)
     assert volume["persistentVolumeClaim"]["claimName"] == "warm-cluster-fsx"
     assert mount["name"] == volume["name"]
-
-
-def test_saver_stays_off_the_training_nodes() -> None:
-    spec = pod(render())
-
     assert "tolerations" not in spec
-    (preferred,) = spec["affinity"]["nodeAffinity"][
-        "preferredDuringSchedulingIgnoredDuringExecution"
-    ]
-    assert preferred["preference"]["matchExpressions"][0]["values"] == ["training"]
+    wish = spec["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert wish[0]["preference"]["matchExpressions"][0]["values"] == ["training"]
 
 
 def test_job_is_not_started_again_after_a_refusal_and_stays_readable() -> None:

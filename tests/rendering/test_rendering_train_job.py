@@ -242,12 +242,7 @@ def test_events_of_the_job_and_its_parts_are_known(kind: str, name: str, is_of_i
 
 
 def test_pods_that_follow_each_other_have_one_place_in_the_job() -> None:
-    first, second = (
-        {
-            "metadata": {"name": f"{JOB}-node-0-0-{letters}"},
-            "spec": {"hostname": f"{JOB}-node-0-0"},
-        }
-        for letters in ("aaaaa", "bbbbb")
-    )
+    place = f"{JOB}-node-0-0"
+    pods = [{"metadata": {"name": f"{place}-{n}aaaa"}, "spec": {"hostname": place}} for n in "ab"]
 
-    assert train_job.replica_of(first) == train_job.replica_of(second) == f"{JOB}-node-0-0"
+    assert [train_job.replica_of(each) for each in pods] == [place, place]

@@ -126,15 +126,15 @@ def _measure(rank: int, out: str, arguments: list[str]) -> None:
 def test_tables_of_two_nodes_are_read_by_the_parser_of_nccl_tests(tmp_path):
     out = tmp_path / "log"
 
-    words = ["--max-bytes", str(1 << 20), "--factor", "8"]
+    words = ["--max-bytes", str(1 << 20)]
     results(start_ranks(_measure, str(out), words, world_size=2))
 
     reduced, sent = read_log(out.read_text().splitlines()).tables
     assert (reduced.operation, sent.operation) == ("all_reduce", "broadcast")
     for table in (reduced, sent):
         assert table.hosts == {"node-a", "node-b"}
-        assert [row.size_bytes for row in table.rows] == [8 << 3 * n for n in range(6)]
-        assert (table.max_bytes, table.is_complete, table.was_checked) == (8 << 15, True, True)
+        assert [row.size_bytes for row in table.rows] == [8 << 2 * n for n in range(9)]
+        assert (table.max_bytes, table.is_complete, table.was_checked) == (8 << 16, True, True)
         assert table.num_wrong == 0
         assert all(row.judged.time_us > 0 for row in table.rows)
         operation = table.operation or ""
@@ -176,7 +176,7 @@ def test_one_wrong_value_is_counted():
     results(start_ranks(_corrupt, world_size=1))
 
 
-@pytest.mark.parametrize("words", [["--max-bytes", "6"], ["--max-bytes", "1M"], ["--factor", "1"]])
+@pytest.mark.parametrize("words", [["--max-bytes", "6"], ["--max-bytes", "1M"]])
 def test_sizes_that_cannot_be_sent_are_refused(words, capsys):
     with pytest.raises(SystemExit, match="2"):
         collectives.parse(words)

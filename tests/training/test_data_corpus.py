@@ -56,7 +56,7 @@ def test_compressed_files_joined_to_one_are_read_to_their_end(tmp_path: Path, en
 
     assert list(read_documents(str(file))) == 2 * TEXTS
     file.write_bytes(file.read_bytes() + b"damaged")
-    with pytest.raises(PermanentError, match="broke off"):
+    with pytest.raises(PermanentError, match=r"reading .*a\.jsonl\.\w+ broke off"):
         list(read_documents(str(file)))
 
 
@@ -117,14 +117,6 @@ def test_read_documents_malformed_files_are_named(
 
     with pytest.raises(BadParameter, match=message):
         list(read_documents(str(tmp_path / name)))
-
-
-def test_read_documents_broken_archive_fails_with_a_sentence(tmp_path: Path) -> None:
-    file = write_rows(tmp_path / "rows.jsonl.gz", TEXTS)
-    file.write_bytes(file.read_bytes()[:-12])
-
-    with pytest.raises(PermanentError, match=r"reading .*rows\.jsonl\.gz broke off"):
-        list(read_documents(str(file)))
 
 
 def test_too_large_zstd_window_says_what_to_do(tmp_path: Path) -> None:
