@@ -95,8 +95,8 @@ class RuleDelivery:
                 return
             except DeliveryError as exc:
                 reason = str(exc)
-            if back_off_s is None or self._stopped.wait(back_off_s):
-                break
+            if self._stopped.wait(back_off_s or 0):
+                return  # whatever keeps what was in vain stops as well
         logger.error(
             "event dropped after its retries",
             extra={
