@@ -162,7 +162,6 @@ class Form(Frozen):
     id: Text
     hash: Text
     callback_id: Text
-    app_installed_team_id: str | None = None
     private_metadata: str = Field(default="", max_length=3_000)
     state: State = State()
 

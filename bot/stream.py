@@ -22,7 +22,6 @@ from stationmaster.aws.table import (
     LOG_FILE,
     ORPHANS,
     PICTURE,
-    SLACK_HELD,
     StateOrEvent,
     is_set_aside,
     read_key,
@@ -91,8 +90,6 @@ class StreamBatch:
     """The runs whose log somebody wants as a file."""
     pictures: Sequence[Picture] = ()
     """The runs that somebody wants in one picture."""
-    brings_held: bool = False
-    """Whether the notifier has asked for it, for what it has held back."""
     oldest_at: datetime | None = None
     """When the first of its changes of runs and clusters was written, or None."""
     records: Mapping[str, Sequence[Any]] = field(default_factory=dict)
@@ -107,7 +104,6 @@ def read_batch(event: Mapping[str, Any]) -> StreamBatch:
     orphans: dict[str, str] = {}
     logs: list[RunId] = []
     pictures: dict[str, Picture] = {}
-    brings_held = False
     records: dict[str, list[Any]] = {}
     written: list[float] = []
     for raw in event["Records"]:
@@ -116,7 +112,6 @@ def read_batch(event: Mapping[str, Any]) -> StreamBatch:
             record = _Record.model_validate(raw)
             image = record.dynamodb.NewImage
             item = read_key(record.dynamodb.Keys)
-            brings_held |= record.dynamodb.Keys == SLACK_HELD.attributes
             if image is None:
                 continue
             if is_set_aside(record.dynamodb.Keys):
@@ -146,7 +141,6 @@ def read_batch(event: Mapping[str, Any]) -> StreamBatch:
         orphans=orphans,
         logs=tuple(dict.fromkeys(logs)),
         pictures=tuple(pictures.values()),
-        brings_held=brings_held,
         oldest_at=datetime.fromtimestamp(min(written), tz=UTC) if written else None,
         records=records,
     )
