@@ -275,20 +275,27 @@ def _add_local(commands: Any) -> None:
     run.set_defaults(run=_later("local_mode", "run", extra="local"))
 
 
-def _number(kind: type[T], least: float, most: float, refusal: str) -> Callable[[str], T]:
+def _number(kind: type[T], fits: Callable[[T], bool], refusal: str) -> Callable[[str], T]:
+    """Make a reader of numbers that fit; a whole one has nothing but digits."""
+
     def read(text: str) -> T:
         with suppress(ValueError):
-            if least <= float(text) <= most:
-                return kind(text)
+            is_plain = kind is float or (text.isascii() and text.isdigit())
+            if is_plain and fits(number := kind(text)):
+                return number
         raise argparse.ArgumentTypeError(f'"{text}" {refusal}')
 
     return read
 
 
-_port: Final = _number(int, 0, 65535, "is no port; give 0 (a free one) to 65535")
-_seed: Final = _number(int, 0, 10**18, "is no seed; give a whole number from 0 on")
-_minutes: Final = _number(float, 1e-9, 60, "is no time; give minutes above 0, and at most 60")
-_seconds: Final = _number(float, 1e-9, 1e12, "is no time; give a number of seconds above 0")
+_port: Final = _number(int, lambda n: n <= 65535, "is no port; give 0 (a free one) to 65535")
+_seed: Final = _number(int, lambda n: n < 10**18, "is no seed; give a whole number from 0 on")
+_minutes: Final = _number(
+    float, lambda n: 0 < n <= 60, "is no time; give minutes above 0, and at most 60"
+)
+_seconds: Final = _number(
+    float, lambda n: 0 < n < float("inf"), "is no time; give a number of seconds above 0"
+)
 
 
 def _folder(text: str) -> Path:
