@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from stationmaster.domain.cluster.spec import TeamQueue
-from stationmaster.domain.names import LABEL_GUESTS
 from stationmaster.kubernetes.gateway import KubernetesGateway
-from stationmaster.kubernetes.views import Json
+from stationmaster.kubernetes.views import Json, lets_guests_in
 from stationmaster.rendering.metadata import namespace
 
 
@@ -35,10 +34,10 @@ def local_queues(gateway: KubernetesGateway, api_version: str) -> list[TeamQueue
     ]
 
 
-def lets_guests_in(gateway: KubernetesGateway, namespace: str) -> bool:
-    """Say whether the owner of a namespace has opened it to runs."""
+def is_open(gateway: KubernetesGateway, namespace: str) -> bool:
+    """Say whether a namespace is there, and open to runs."""
     item = gateway.find("v1", "Namespace", name=namespace) or {"metadata": {}}
-    return selects({"matchLabels": {LABEL_GUESTS: "allowed"}}, item["metadata"])
+    return lets_guests_in(item["metadata"])
 
 
 def workload_message(

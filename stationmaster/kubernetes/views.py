@@ -300,13 +300,18 @@ def parse_deployment(item: Json, of: str) -> list[DeploymentView]:
 
 
 def parse_claim(item: Json) -> ClaimView:
-    spec, labels = item.get("spec") or {}, item["metadata"].get("labels") or {}
+    spec = item.get("spec") or {}
     return ClaimView(
         phase=(item.get("status") or {}).get("phase") or "Pending",
         access_modes=spec.get("accessModes") or (),
         volume=spec.get("volumeName") or "",
-        lets_guests_in=labels.get(LABEL_GUESTS) == "allowed",
+        lets_guests_in=lets_guests_in(item["metadata"]),
     )
+
+
+def lets_guests_in(metadata: Json) -> bool:
+    """Say whether the owner of a claim, or of a namespace, has opened it to runs."""
+    return (metadata.get("labels") or {}).get(LABEL_GUESTS) == "allowed"
 
 
 def parse_warning(item: Json) -> WarningView:

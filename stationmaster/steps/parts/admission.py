@@ -19,7 +19,7 @@ from stationmaster.domain.names import LABEL_GUESTS, NAMESPACE
 from stationmaster.domain.run.aggregate import Run
 from stationmaster.kubernetes.gateway import KubernetesGateway
 from stationmaster.kubernetes.queues import (
-    lets_guests_in,
+    is_open,
     local_queues,
     queue_takes,
     workload_message,
@@ -67,7 +67,7 @@ def _team_queue(gateway: KubernetesGateway, queue: str) -> TeamQueue | None:
     if not found:
         render_queue(gateway, JobOptions(queue=queue))  # says what there is instead
         return None
-    let_in = [each for each in found if lets_guests_in(gateway, each.namespace)]
+    let_in = [each for each in found if is_open(gateway, each.namespace)]
     if len(let_in) == 1:
         return let_in[0]
     spaces = " and ".join(each.namespace for each in found[:8])
