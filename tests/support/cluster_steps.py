@@ -378,10 +378,17 @@ def without_pods(item: dict[str, Any]) -> dict[str, Any]:
 
 
 def in_cluster(account: Account) -> dict[str, list[str]]:
-    """Names of what the cluster has of a run, of a cluster or of all, pods aside."""
+    """Names of what the cluster has of a run, of a cluster or of all.
+
+    Without pods and what else a controller makes of these, sooner or later: a job's services.
+    """
     # The name of a check's Job has a hash of the names of nodes.
     return {
-        path: sorted(each["name"].rpartition("-st-")[0] or each["name"] for each in found)
+        path: sorted(
+            each["name"].rpartition("-st-")[0] or each["name"]
+            for each in found
+            if not each.get("ownerReferences")
+        )
         for path, found in of_run(account, LISTS).items()
     }
 
