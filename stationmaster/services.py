@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from stationmaster.aws.people_store import PeopleStore
     from stationmaster.aws.placement_groups import PlacementGroups
     from stationmaster.aws.pod_identities import PodIdentities
+    from stationmaster.aws.price_list import PriceList
     from stationmaster.aws.reservations import Reservations
     from stationmaster.aws.run_store import RunStore
     from stationmaster.aws.scaling_groups import ScalingGroups
@@ -135,6 +136,11 @@ class Services:
         "hyperpod_clusters.HyperPodClusters", quick("sagemaker")
     )
     """SageMaker HyperPod clusters."""
+    price_list: PriceList = part(
+        "price_list.PriceList",
+        lambda our, kind: kind(our.settings, our.quick_client("pricing", region="us-east-1")),
+    )
+    """Prices of their nodes, which one region has for all; asked quickly."""
     node_groups: NodeGroups = part("node_groups.NodeGroups", of("eks"))
     addons: Addons = part("addons.Addons", of("eks"))
     access_entries: AccessEntries = part("access_entries.AccessEntries", of("eks"))
@@ -371,13 +377,17 @@ class Services:
             )
         return known
 
-    def quick_client(self, service: str, config: Config | None = None) -> Any:
-        """Return a client for what a person waits for: it gives up after seconds."""
+    def quick_client(self, service: str, config: Config | None = None, region: str = "") -> Any:
+        """Return a client for what a person waits for: it gives up after seconds.
+
+        Args:
+            region: "" for the deployment's.
+        """
         from stationmaster.aws.calls import make_client
         from stationmaster.aws.configs import QUICK
 
         quick = QUICK.merge(config) if config is not None else QUICK
-        return make_client(service, region=self.settings.region, config=quick)
+        return make_client(service, region=region or self.settings.region, config=quick)
 
     def client(self, service: str) -> Any:
         """Return the client of one AWS service, shared by the kinds of resources that it has."""

@@ -34,6 +34,7 @@ from stationmaster.aws.clusters import VERSION_ACTIONS
 from stationmaster.aws.hyperpod_clusters import HYPERPOD_ACTIONS
 from stationmaster.aws.launch_templates import LAUNCHED
 from stationmaster.aws.log_groups import METRICS_LOG_ACTIONS
+from stationmaster.aws.price_list import PRICE_ACTIONS
 from stationmaster.aws.scaling_groups import REPLACE_ACTIONS, SCALING_ACTIONS
 from stationmaster.domain.names import TRAINING_NODE_GROUP, cluster_name, metrics_log_group
 
@@ -177,10 +178,11 @@ def read_existing(granted: Granted) -> list[Statement]:
 
 
 def find_existing(granted: Granted) -> list[Statement]:
-    """Allow the same to who reads a name, and finding the EKS cluster of a HyperPod cluster."""
+    """Allow the same to who reads a name, and HyperPod's EKS cluster and its price to be found."""
     found, hyperpod = read_existing(granted), (arn("sagemaker", "cluster", "*"),)
     why = "a HyperPod cluster's ARN has an id, which its name does not tell"
-    return [*found, Statement(HYPERPOD_ACTIONS, hyperpod, why)] if found else []
+    asked = [Statement(HYPERPOD_ACTIONS, hyperpod, why), Statement(PRICE_ACTIONS, ("*",), LISTING)]
+    return [*found, *asked] if found else []
 
 
 def join_existing(granted: Granted) -> list[Statement]:

@@ -11,7 +11,7 @@ from stationmaster.commands.finding import find_usable_cluster
 from stationmaster.commands.results import find_asked_run, find_saved_run
 from stationmaster.domain.commands.start import StartRun
 from stationmaster.domain.datasets import HubSource, Listing, S3Source
-from stationmaster.domain.errors import NotPossibleNow, TransientError
+from stationmaster.domain.errors import NotPossibleNow, StationmasterError, TransientError
 from stationmaster.domain.keys.questions import (
     Finders,
     FoundFileSystem,
@@ -40,6 +40,7 @@ def finders(services: Services, *, channel_id: str) -> Finders:
         "find_file_system": partial(find_file_system, services),
         "find_eks_cluster": partial(find_eks_cluster, services),
         "find_hyperpod_cluster": partial(find_hyperpod_cluster, services),
+        "find_hyperpod_price": partial(find_hyperpod_price, services),
         "find_reservation": partial(find_reservation, services),
         "own_code": OwnCodeRules(
             channel_id=channel_id,
@@ -97,6 +98,15 @@ def find_hyperpod_cluster(services: Services, name: str) -> str:
         UserError: there is none, it has no EKS cluster, or SageMaker does not answer.
     """
     return _now(services.hyperpod_clusters.eks_name, name)
+
+
+def find_hyperpod_price(services: Services, instance_type: str) -> float | None:
+    """Ask for the USD an hour of a node of HyperPod; None where that is not known."""
+    try:
+        return services.price_list.of_hyperpod(instance_type)
+    except StationmasterError as error:
+        logger.warning("price not read", extra={"reason": str(error)})
+        return None
 
 
 def find_reservation(services: Services, reservation_id: str) -> FoundReservation:

@@ -59,6 +59,7 @@ NEEDED = {
     "hub.measure": P.HUGGING_FACE_SECRET,
     "existing_clusters.look_up": P.EXISTING_CLUSTERS_READ,
     "hyperpod_clusters.eks_name": P.EXISTING_CLUSTERS_READ,
+    "price_list.of_hyperpod": P.EXISTING_CLUSTERS_READ,
     "pod_identities.ensure": P.CLUSTER_CREATE,
     "pod_identities.ensure_in": P.EXISTING_CLUSTERS_JOIN,
     "pod_identities.ensure_results": P.RESULTS_ACCESS,

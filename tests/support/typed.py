@@ -70,6 +70,9 @@ class Account:
         self.asked.append(f"hyperpod {name}")
         return "theirs"
 
+    def find_hyperpod_price(self, instance_type: str) -> float | None:
+        return {"m5.2xlarge": 0.46}.get(instance_type)
+
 
 def parse(text: str, *, account: Account | None = None, **finders: object) -> object:
     """The command, where the account and the channel have what is above; without what is None."""
@@ -80,6 +83,7 @@ def parse(text: str, *, account: Account | None = None, **finders: object) -> ob
         "find_file_system": account.find_file_system,
         "find_eks_cluster": account.find_eks_cluster,
         "find_hyperpod_cluster": account.find_hyperpod_cluster,
+        "find_hyperpod_price": account.find_hyperpod_price,
         "own_code": RULES,
     }
     return parse_command(text, **(known | finders))

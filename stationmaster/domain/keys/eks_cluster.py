@@ -88,12 +88,22 @@ def note(start: Start, plan: Plan) -> Iterable[str]:
         if is_hyperpod := typed.startswith(_HYPERPOD):
             yield f"cluster={typed} is EKS cluster {name}"
         if is_hyperpod or start.words.get("instance", "").startswith(HYPERPOD):
-            yield "nodes of HyperPod are billed by SageMaker, at prices that are not known here"
+            price = start.ask.find_hyperpod_price(plan.instance_type)
+            yield _billed(f"{plan.nodes} x {HYPERPOD}{plan.instance_type}", plan.nodes, price)
         yield (
             f"cluster={_PREFIX}{name}: its control plane, nodes, plugins and file system stay "
             "as they are and are not in the bill; whether it has room and lets the product in is "
             "looked at before anything is made"
         )
+
+
+def _billed(machines: str, nodes: int, price: float | None) -> str:
+    if price is None:
+        return f"{machines} are billed by SageMaker, at a price that is not known here"
+    return (
+        f"{machines} cost their owner ${nodes * price:,.2f} an hour on demand, with the run or "
+        "without it: SageMaker bills them"
+    )
 
 
 def plan_of_guest(plan: Plan, eks_name: str) -> Plan:

@@ -110,6 +110,8 @@ FindEksCluster = Callable[[str], None]
 """Asks EKS about a cluster by its name."""
 FindHyperPodCluster = Callable[[str], str]
 """Asks SageMaker for the EKS cluster of a HyperPod cluster, both by their names."""
+FindHyperPodPrice = Callable[[str], float | None]
+"""Asks AWS for the USD an hour of a node of HyperPod, by EC2's type; None where it is unknown."""
 FindReservation = Callable[[str], FoundReservation]
 """Asks EC2 about a reservation by its id."""
 
@@ -138,6 +140,10 @@ _no_hyperpod_clusters = _nobody(f"cluster=hyperpod:{{}} names a HyperPod cluster
 _no_reservations = _nobody(f"{{}} is a reservation {_OF_ACCOUNT}")
 
 
+def _no_price(instance_type: str) -> None:
+    """Know no price."""
+
+
 def _measure_nothing(source: S3Source | HubSource, task: str) -> None:
     """Leave the source unmeasured."""
 
@@ -153,6 +159,7 @@ class Finders(TypedDict, total=False):
     find_file_system: FindFileSystem
     find_eks_cluster: FindEksCluster
     find_hyperpod_cluster: FindHyperPodCluster
+    find_hyperpod_price: FindHyperPodPrice
     find_reservation: FindReservation
     own_code: OwnCodeRules | None
 
@@ -177,6 +184,8 @@ class Questions:
     """Asked for cluster=eks:NAME only."""
     find_hyperpod_cluster: FindHyperPodCluster = _no_hyperpod_clusters
     """Asked for cluster=hyperpod:NAME only."""
+    find_hyperpod_price: FindHyperPodPrice = _no_price
+    """Asked of the nodes of a guest on HyperPod only."""
     find_reservation: FindReservation = _no_reservations
     """Asked for capacity=odcr:ID and block:ID only."""
     own_code: OwnCodeRules | None = None

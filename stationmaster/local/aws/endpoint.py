@@ -37,6 +37,7 @@ from stationmaster.local.aws.observer import AwsObserver
 from stationmaster.local.aws.runtime import Invoker, LambdaRuntime, UnknownFunctionError
 from stationmaster.local.aws.services.eks import EksService
 from stationmaster.local.aws.services.fsx import FsxService
+from stationmaster.local.aws.services.pricing import PricingService
 from stationmaster.local.aws.services.quotas import QuotasService
 from stationmaster.local.aws.services.sagemaker import SageMakerService
 from stationmaster.local.aws.streams import StreamPumps
@@ -146,6 +147,7 @@ class LocalAws:
                 "eks": eks,
                 "fsx": fsx,
                 "sagemaker": SageMakerService(running, eks),
+                "pricing": PricingService(running),
                 "servicequotas": QuotasService(running),
             }
             front = self._front = Front(emulation=running, services=services, key=self._key)

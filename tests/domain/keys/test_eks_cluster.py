@@ -52,7 +52,8 @@ def test_plan_and_a_kept_cluster_take_the_key_as_well() -> None:
 def test_hyperpod_cluster_is_the_eks_cluster_that_sagemaker_names() -> None:
     account = Account()
 
-    start = start_of(f"tiny-llama {GUEST.replace('eks:', 'hyperpod:pod-')}", account=account)
+    typed = f"tiny-llama nodes=2 {GUEST.replace('eks:', 'hyperpod:pod-')}"
+    start = start_of(typed, account=account)
 
     assert (start.options.eks_name, account.asked[-2:]) == (
         "theirs",
@@ -60,7 +61,9 @@ def test_hyperpod_cluster_is_the_eks_cluster_that_sagemaker_names() -> None:
     )
     assert typed_options(start.options)["cluster"] == "eks:theirs"
     assert "cluster=hyperpod:pod-theirs is EKS cluster theirs" in start.plan.warnings
-    assert any("billed by SageMaker" in each for each in start.plan.warnings)
+    price = "2 x ml.m5.2xlarge cost their owner $0.92 an hour on demand, with the run or without it"
+    assert any(each.startswith(price) for each in start.plan.warnings)
+    assert start.plan.price_per_hour_usd == 0.0
 
 
 def test_guest_may_be_on_machines_without_a_price_in_the_catalogue() -> None:
@@ -75,11 +78,14 @@ def test_guest_may_be_on_machines_without_a_price_in_the_catalogue() -> None:
 
 
 def test_types_of_hyperpod_are_those_of_ec2_in_clusters_of_others_only() -> None:
-    start = start_of(f"tiny-llama instance=ml.c5.2xlarge {GUEST}")
+    start = start_of(f"tiny-llama nodes=1 instance=ml.c5.2xlarge {GUEST}")
 
     assert start.options.instance_type == "c5.2xlarge"
     assert start.plan.instance_type == "c5.2xlarge"
-    assert any("billed by SageMaker" in each for each in start.plan.warnings)
+    assert (
+        "1 x ml.c5.2xlarge are billed by SageMaker, at a price that is not known here"
+        in start.plan.warnings
+    )
     said = str(refused("tiny-llama instance=ml.c5.2xlarge"))
     assert "expected cluster=hyperpod:NAME beside it, or instance=c5.2xlarge" in said
 
