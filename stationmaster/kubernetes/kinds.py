@@ -61,6 +61,7 @@ _KINDS: Final[dict[Kind, tuple[str, bool]]] = {
             ("LocalQueue", ("localqueues", True)),
             ("ClusterQueue", ("clusterqueues", False)),
             ("Workload", ("workloads", True)),
+            ("WorkloadPriorityClass", ("workloadpriorityclasses", False)),
         )
     },
 }

@@ -156,9 +156,10 @@ def queue_rights(namespace: str, *, of_team: bool = False) -> list[Right]:
     return [*own, Right("list", _KUEUE, "workloads", namespace)]
 
 
-def priority_rights() -> list[Right]:
-    """List those that a run with `priority_class=` takes."""
-    return [Right("get", "scheduling.k8s.io", "priorityclasses")]
+def priority_rights(*, queued: bool = False) -> list[Right]:
+    """List those that a run with `priority_class=` takes; one with `queue=` has Kueue's too."""
+    of_kueue = [Right("get", _KUEUE, "workloadpriorityclasses")] if queued else []
+    return [Right("get", "scheduling.k8s.io", "priorityclasses"), *of_kueue]
 
 
 def hyperpod_rights() -> list[Right]:

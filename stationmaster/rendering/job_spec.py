@@ -86,6 +86,8 @@ class JobSpec:
     """Where the product's own trainer reports its figures as well, as it was typed."""
     options: JobOptions = field(default_factory=JobOptions)
     """How Kubernetes is to run it."""
+    workload_class: str = ""
+    """The WorkloadPriorityClass by which Kueue queues it; "" for none."""
     check: CheckJob | None = None
     """Where it is the job of a check: what is different."""
 

@@ -38,6 +38,7 @@ from stationmaster.rendering.shared_volume import shared_mount, shared_volume
 NUM_SAMPLES: Final = 3
 # Kueue keeps a job with this label suspended until it admits it. Source: Kueue, "Run a PyTorchJob".
 LABEL_QUEUE: Final = "kueue.x-k8s.io/queue-name"
+LABEL_WORKLOAD_CLASS: Final = "kueue.x-k8s.io/priority-class"
 
 # Compiler caches and NCCL's traces take a few GiB. A pod that writes more is evicted, which is
 # better than a node whose root volume is full.
@@ -51,9 +52,9 @@ _MEMORY_SHARE: Final = 0.85
 
 
 def job_labels(spec: JobSpec) -> dict[str, str]:
-    """Return the labels of the job: those of the run, and its queue."""
-    queue = spec.options.queue
-    return pod_labels(spec) | ({LABEL_QUEUE: queue} if queue else {})
+    """Return the labels of the job: those of the run, its queue, and its priority there."""
+    of_kueue = {LABEL_QUEUE: spec.options.queue, LABEL_WORKLOAD_CLASS: spec.workload_class}
+    return pod_labels(spec) | {label: name for label, name in of_kueue.items() if name}
 
 
 def pod_labels(spec: JobSpec) -> dict[str, str]:

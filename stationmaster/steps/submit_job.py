@@ -14,7 +14,7 @@ from stationmaster.rendering.rendezvous import render_rendezvous
 from stationmaster.rendering.shared_volume import render_storage
 from stationmaster.services import Services
 from stationmaster.steps import READY, StepResult
-from stationmaster.steps.parts.admission import refuse_missing, render_queue
+from stationmaster.steps.parts.admission import in_class, refuse_missing, render_queue
 from stationmaster.steps.parts.exit_from_existing import taken_out_when_late
 from stationmaster.steps.parts.records import enter_phase, place_attempt
 from stationmaster.steps.parts.removal import remove_attendants, remove_jobs
@@ -53,7 +53,7 @@ def submit_job(services: Services, run_id: RunId) -> StepResult:
         replicas=settings.relay_replicas,
     )
     refuse_missing(gateway, run)
-    job = gateway.backend.render(spec)
+    job = gateway.backend.render(in_class(gateway, spec))
     # What Kueue has admitted since must not be suspended once more.
     is_admitted_by_others = bool(spec.options.queue) and gateway.has(job[-1])
     with taken_out_when_late(services, cluster_id):

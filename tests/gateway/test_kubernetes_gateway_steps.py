@@ -31,10 +31,12 @@ from stationmaster.domain.run.events import (
     TrainingStarted,
     run_event_id,
 )
+from stationmaster.jobs.live_run import LiveRun
 from stationmaster.kubernetes.kinds import MPI_JOB
 from stationmaster.local.cluster import LocalCluster
 from stationmaster.steps.ensure_job_started import ensure_job_started
 from stationmaster.steps.install_plugin import install_plugin
+from stationmaster.steps.parts.admission import in_class
 from stationmaster.steps.release_job import release_job
 from stationmaster.steps.run_check import run_check
 from stationmaster.steps.submit_job import submit_job
@@ -424,19 +426,23 @@ def test_job_for_a_queue_waits_for_kueue_and_starts_when_it_is_admitted(
     high = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 9}
 
     refused = [refusal(submit_job, world)]
-    world.gateway.apply([{**high, "metadata": {"name": "high"}}])
-    refused.append(refusal(submit_job, world))
     world.gateway.apply(kueue_crds())
     eventually(lambda: world.gateway.crd_established("workloads.kueue.x-k8s.io"))
+    refused.append(refusal(submit_job, world))
+    world.gateway.apply([{**high, "metadata": {"name": "high"}}])
     refused.append(refusal(submit_job, world))
     of_team = {"matchLabels": {"kubernetes.io/metadata.name": "hyperpod-ns-team"}}
     ours = {"matchLabels": {"app.kubernetes.io/managed-by": "stationmaster"}}
     world.gateway.apply([of_kueue("ClusterQueue", "night", spec={"namespaceSelector": of_team})])
     refused.append(refusal(submit_job, world))
     world.gateway.apply([of_kueue("ClusterQueue", "night", spec={"namespaceSelector": ours})])
+    spec = LiveRun(world, world.runs.load(RUN_ID)).spec()
+    assert in_class(world.gateway, spec) == spec
+    world.gateway.apply([of_kueue("WorkloadPriorityClass", "high", value=9)])
     for _ in range(2):
         submit_job(world, RUN_ID)
     job = world.gateway.job(RUN_ID)
+    made = world.gateway.find("kubeflow.org/v1", "PyTorchJob", name=RUN_ID)
     unknown = ensure_job_started(world, RUN_ID)
     world.late_s = world.settings.job_start_timeout_s + 1
     with pytest.raises(StepTimedOut, match=r"no Workload .* enable the integration"):
@@ -454,13 +460,16 @@ def test_job_for_a_queue_waits_for_kueue_and_starts_when_it_is_admitted(
     until_ready(ensure_job_started, world)
 
     assert [sentence.partition(";")[0] for sentence in refused] == [
-        "priority_class=high: the cluster has no PriorityClass of that name",
         "queue=night: the cluster has no Kueue that serves v1beta2 or v1beta1 of kueue.x-k8s.io",
+        "priority_class=high: the cluster has no PriorityClass or WorkloadPriorityClass of that "
+        "name",
         "queue=night: namespace stationmaster has no LocalQueue and the cluster no ClusterQueue "
         "of that name",
         "queue=night: its namespaceSelector does not take namespace stationmaster, in which the "
         "run is",
     ]
+    assert made["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] == "high"
+    assert "priorityClassName" not in json.dumps(made)
     assert (job.suspended, unknown) == (True, {"ready": False})
     assert world.gateway.exists("kueue.x-k8s.io/v1beta2", "LocalQueue", name="night")
     assert (queued.phase, queued.reason) == (

@@ -81,6 +81,11 @@ def services_of(inside: Inside, *, eks_name: str, teardown: TeardownStatus) -> A
     [
         *((JobOptions(queue="night"), "queue=night", right) for right in queue_rights(SPACE)),
         (JobOptions(priority_class="high"), "priority_class=high", *priority_rights()),
+        (
+            JobOptions(queue="night", priority_class="high"),
+            "priority_class=high",
+            priority_rights(queued=True)[-1],
+        ),
     ],
 )
 def test_right_that_an_option_takes_and_the_product_lacks_is_named_before_the_job_is_made(

@@ -16,26 +16,32 @@ def kueue_crds() -> list[dict[str, Any]]:
         "storage": True,
         "schema": {"openAPIV3Schema": anything},
     }
-    kinds = (("LocalQueue", "Namespaced"), ("ClusterQueue", "Cluster"), ("Workload", "Namespaced"))
+    kinds = (
+        ("LocalQueue", "Namespaced"),
+        ("ClusterQueue", "Cluster"),
+        ("Workload", "Namespaced"),
+        ("WorkloadPriorityClass", "Cluster"),
+    )
     return [
         {
             "apiVersion": "apiextensions.k8s.io/v1",
             "kind": "CustomResourceDefinition",
-            "metadata": {"name": f"{kind.lower()}s.kueue.x-k8s.io"},
+            "metadata": {"name": f"{plural}.kueue.x-k8s.io"},
             "spec": {
                 "group": "kueue.x-k8s.io",
-                "names": {"kind": kind, "plural": f"{kind.lower()}s", "singular": kind.lower()},
+                "names": {"kind": kind, "plural": plural, "singular": kind.lower()},
                 "scope": scope,
                 "versions": [version],
             },
         }
         for kind, scope in kinds
+        for plural in [f"{kind.lower()}{'es' if kind.endswith('s') else 's'}"]
     ]
 
 
 def of_kueue(kind: str, name: str, namespace: str = NAMESPACE, **values: Any) -> dict[str, Any]:
     """An object of Kueue; those of a namespace are in that of runs, unless another is given."""
     metadata = {"name": name, "labels": values.pop("labels", {})}
-    if kind != "ClusterQueue":
+    if kind not in ("ClusterQueue", "WorkloadPriorityClass"):
         metadata["namespace"] = namespace
     return {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": metadata, **values}

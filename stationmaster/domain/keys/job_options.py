@@ -31,7 +31,8 @@ QUEUE: Final = Key(
 )
 PRIORITY_CLASS: Final = Key(
     name="priority_class",
-    help="a PriorityClass of that cluster, for the training pods",
+    help="a PriorityClass of that cluster, for the training pods; with queue= also a "
+    "WorkloadPriorityClass of Kueue, for the queue",
     meanings=("priorityclass", "priorityclassname", "priority_class_name", "priority"),
     is_resumed=True,
     typed=lambda options: options.job_options.priority_class,
@@ -207,7 +208,8 @@ def note(start: Start, plan: Plan) -> Iterable[str]:
             "knows for how long, its nodes stay leased, and no limit of time of the run ends that"
         )
     if options.priority_class:
-        yield f"priority_class={options.priority_class}: its pods may evict pods of a lower class"
+        lower = f"priority_class={options.priority_class}: its pods may evict pods of a lower class"
+        yield lower + ("; one of Kueue orders the queue instead" if options.queue else "")
     if options.host_network:
         yield (
             "host_network=true: its pods use the ports and addresses of their nodes, and reach "

@@ -1,4 +1,4 @@
-"""What a run asks of its cluster that others have to bring: a queue of Kueue, a priority class.
+"""What a run asks of its cluster that others have to bring: a queue of Kueue, a class of priority.
 
 Kueue knows a job by its label, makes a Workload for it, and ends its suspension when there is room.
 The job is made suspended: where Kueue does not handle such jobs it does not start unseen, and
@@ -8,6 +8,7 @@ The job is made suspended: where Kueue does not handle such jobs it does not sta
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from stationmaster.checks.access import lacking
@@ -32,7 +33,7 @@ from stationmaster.kubernetes.rights import (
     priority_rights,
     queue_rights,
 )
-from stationmaster.rendering.job_spec import KubernetesObject
+from stationmaster.rendering.job_spec import JobSpec, KubernetesObject
 from stationmaster.rendering.metadata import LABEL_MANAGED_BY
 from stationmaster.services import Services
 
@@ -100,13 +101,41 @@ def refuse_missing(gateway: KubernetesGateway, run: Run) -> None:
     if options.queue:
         _refuse_without(gateway, f"queue={options.queue}", of_queue)
     if name:
-        _refuse_without(gateway, f"priority_class={name}", priority_rights())
-    if name and not gateway.exists("scheduling.k8s.io/v1", "PriorityClass", name=name):
-        raise JobNotStarted(
-            f"priority_class={name}: the cluster has no PriorityClass of that name; see kubectl "
-            "get priorityclasses"
-        )
+        rights = priority_rights(queued=bool(options.queue))
+        _refuse_without(gateway, f"priority_class={name}", rights)
+        _refuse_no_class(gateway, options)
     render_queue(gateway, options)
+
+
+def in_class(gateway: KubernetesGateway, spec: JobSpec) -> JobSpec:
+    """Return the job with its class of Kueue, if it is one: that orders the queue, not its pods.
+
+    Source: Kueue, "Workload Priority Class".
+    """
+    if not _is_of_kueue(gateway, spec.options):
+        return spec
+    options = spec.options.model_copy(update={"priority_class": ""})
+    return replace(spec, workload_class=spec.options.priority_class, options=options)
+
+
+def _is_of_kueue(gateway: KubernetesGateway, options: JobOptions) -> bool:
+    if not (options.queue and options.priority_class):
+        return False
+    version = _version(gateway, options.queue)
+    return gateway.exists(version, "WorkloadPriorityClass", name=options.priority_class)
+
+
+def _refuse_no_class(gateway: KubernetesGateway, options: JobOptions) -> None:
+    name = options.priority_class
+    if _is_of_kueue(gateway, options) or gateway.exists(
+        "scheduling.k8s.io/v1", "PriorityClass", name=name
+    ):
+        return
+    kinds = ["PriorityClass", *(["WorkloadPriorityClass"] if options.queue else [])]
+    raise JobNotStarted(
+        f"priority_class={name}: the cluster has no {' or '.join(kinds)} of that name; see kubectl "
+        f"get {','.join(kinds)}"
+    )
 
 
 def _refuse_without(gateway: KubernetesGateway, typed: str, rights: Sequence[Right]) -> None:
