@@ -102,6 +102,8 @@ def ensure_node_group(services: Services, cluster_id: ClusterId, *, node_group: 
     if found.status in ("CREATING", "UPDATING", "DEGRADED"):
         found = services.scaling_groups.add_to(found)
     is_training = node_group == TRAINING_NODE_GROUP
+    if is_training and found.status == "CREATING":
+        cluster = _price(services, cluster, found, _nodes_paid(services, cluster, found))
     is_full = is_training and found.lacks_instances and may_change_zone(services, cluster)
     has_failed = found.status == "CREATE_FAILED" or lacks_wanted_nodes(cluster, found)
     if has_failed or (found.keeps_failing and (is_full or found.lacks_quota)):
@@ -171,6 +173,16 @@ def _resize(services: Services, cluster: Cluster, found: NodeGroup) -> bool:
 def _price(services: Services, cluster: Cluster, found: NodeGroup, nodes: int) -> Cluster:
     price = node_group_price(cluster.spec.instance, nodes=nodes)
     return price_resource(services, cluster, ResourceKind.NODE_GROUP, found.name, price)
+
+
+def _nodes_paid(services: Services, cluster: Cluster, found: NodeGroup) -> int:
+    """Return how many nodes cost something: all, until AWS refuses some again and again."""
+    if not found.keeps_failing:
+        return found.nodes
+    left = services.instances.left(cluster.cluster_id)
+    there = sum(each.name.startswith(f"{cluster.spec.instance_type} ") for each in left)
+    is_of_system = cluster.spec.instance_type == SYSTEM_INSTANCE_TYPE
+    return min(max(0, there - is_of_system), found.nodes)
 
 
 def _size(services: Services, cluster: Cluster, found: NodeGroup) -> int:

@@ -91,7 +91,12 @@ def test_file_for_administrators_grants_exactly_what_guests_use(of_team: bool) -
         for resource in rule["resources"]
         for verb in rule["verbs"]
     ]
-    used = [*QUEUE_LOOKS, *TEAM_LOOKS, *queue_rights(SPACE, of_team=of_team), *priority_rights(queued=True)]
+    used = [
+        *QUEUE_LOOKS,
+        *TEAM_LOOKS,
+        *queue_rights(SPACE, of_team=of_team),
+        *priority_rights(queued=True),
+    ]
     used += [*hyperpod_rights(), *common_rights(SPACE, of_team=True)]
     used += [] if of_team else common_rights(SPACE)
     used += [right for backend in BACKENDS.values() for right in job_rights(SPACE, backend)]

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from stationmaster.domain.catalogue.instances import get_instance
 from stationmaster.domain.cluster.resources import ResourceStatus
 from stationmaster.domain.errors import ResourceFailed, StepTimedOut, ZoneChanged
+from stationmaster.domain.names import TAG_CLUSTER_ID
 from stationmaster.domain.resources import ResourceKind
 from stationmaster.steps.ensure_cluster import ensure_cluster
 from stationmaster.steps.ensure_file_system import ensure_file_system
@@ -49,6 +51,24 @@ def file_systems(account: Account) -> list[str]:
 
 def statuses(account: Account, kind: ResourceKind) -> list[ResourceStatus]:
     return [each.status for each in account.cluster.resources.values() if each.kind is kind]
+
+
+def training_price(account: Account) -> float:
+    """USD an hour that is counted of the training nodes."""
+    group = account.cluster.resource(ResourceKind.NODE_GROUP, "training")
+    assert group is not None
+    return group.price_per_hour_usd
+
+
+def boot(account: Account, instance_type: Any) -> None:
+    """Launch one node of those that were asked for."""
+    tags = [{"Key": TAG_CLUSTER_ID, "Value": account.cluster_id}]
+    account.aws.client("ec2").run_instances(
+        MinCount=1,
+        MaxCount=1,
+        InstanceType=instance_type,
+        TagSpecifications=[{"ResourceType": "instance", "Tags": tags}],
+    )
 
 
 def lose_zone(account: Account) -> None:
@@ -130,7 +150,15 @@ def test_where_the_zone_is_fixed_nodes_are_waited_for_with_a_sentence(account: A
     begin(account, "no-capacity", **P4D)
     account.set(subnet_ids=account.settings.subnet_ids[:1])
     call = partial(account.call, ensure_node_group, node_group="training")
+    with account.aws.lifecycles_held():
+        assert not call(), "made"
+        assert not call(), "nothing has failed yet"
+        of_all = training_price(account)
     until(lambda: call() or account.events("cluster.preflight_warned"))
+    assert training_price(account) == 0.0
+    boot(account, "p4d.24xlarge")
+    call()
+    one = training_price(account)
     account.pass_time()
     with pytest.raises(StepTimedOut, match="or with another instance type or fewer nodes"):
         call()
@@ -138,6 +166,9 @@ def test_where_the_zone_is_fixed_nodes_are_waited_for_with_a_sentence(account: A
     (warned,) = account.events("cluster.preflight_warned")
     for part in ("no 2 x p4d.24xlarge free", "until 2026-11-20 19:", "an hour meanwhile"):
         assert part in warned.findings[0]
+    each = get_instance("p4d.24xlarge").price_per_hour_usd
+    assert each is not None
+    assert (of_all, one) == (pytest.approx(2 * each), pytest.approx(each))
 
 
 def test_nodes_that_come_late_in_a_fixed_zone_are_used(account: Account):
@@ -149,6 +180,7 @@ def test_nodes_that_come_late_in_a_fixed_zone_are_used(account: Account):
     client = account.aws.client("autoscaling")
     tried = client.describe_scaling_activities(AutoScalingGroupName=name)["Activities"]
     assert {each["StatusCode"] for each in tried} == {"Failed", "Successful"}
+    assert training_price(account) == pytest.approx(0.768)
 
 
 def test_when_no_zone_has_instances_the_sentence_names_zones_and_remedies(account: Account):
