@@ -107,9 +107,9 @@ def line_of(same: list[ThreadEvent], run: Run) -> str:
 
 
 def preflight_line(event: ev.PreflightWarned | cl.ClusterPreflightWarned) -> str:
-    """Say what may be lacking, as was found before anything was made."""
-    said = (md.escape(sentence, 400) for sentence in event.findings)
-    return "\n".join(f"{md.WARNING} before the start: {each}" for each in said)
+    """Say what may be lacking; of a cluster also while it is made, and later."""
+    when = "before the start: " if isinstance(event, ev.PreflightWarned) else ""
+    return "\n".join(f"{md.WARNING} {when}{md.escape(each, 400)}" for each in event.findings)
 
 
 def taken_back_line(event: ev.NodeTakenBack, run: Run) -> str:

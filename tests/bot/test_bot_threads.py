@@ -320,6 +320,10 @@ SAID = [
         "\u26a0\ufe0f before the start: images: could not be asked: AccessDenied",
     ),
     (
+        event(cl.ClusterPreflightWarned, findings=("AWS has no <2>", "b")),
+        "\u26a0\ufe0f AWS has no &lt;2&gt;\n\u26a0\ufe0f b",
+    ),
+    (
         event(
             cl.JobKindChosen, kind="PyTorchJob", queue=dict.fromkeys(cl.TeamQueue.model_fields, "a")
         ),
