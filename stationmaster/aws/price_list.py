@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
-from stationmaster.aws.calls import Adapter, aws_call
+from stationmaster.aws.calls import Adapter, listed
 from stationmaster.domain.catalogue.instances import HYPERPOD
 from stationmaster.domain.errors import PermanentError
 from stationmaster.domain.outside import first_problem
@@ -82,16 +82,14 @@ class PriceList(Adapter):
             "regionCode": self._settings.region,
         }
         what = f"reading the price of {name}"
-        with aws_call(what):
-            listed = self._client.get_products(
-                ServiceCode="AmazonSageMaker",
-                Filters=[
-                    {"Type": "TERM_MATCH", "Field": field, "Value": value}
-                    for field, value in wanted.items()
-                ],
-            )["PriceList"]
+        filters = [
+            {"Type": "TERM_MATCH", "Field": field, "Value": value}
+            for field, value in wanted.items()
+        ]
+        asked = {"ServiceCode": "AmazonSageMaker", "Filters": filters}
+        found = listed(self._client, "get_products", "PriceList", what, **asked)
         try:
-            offers = [_Offer.model_validate_json(each) for each in listed]
+            offers = [_Offer.model_validate_json(each) for each in found]
         except ValidationError as error:
             raise PermanentError(f"{what}: {first_problem(error)}") from None
         # Spot instances and those of a training plan have usage types of their own.

@@ -23,13 +23,16 @@ def offer(usagetype: str, *usd: str, unit: str = "Hrs") -> str:
 
 
 class Listed:
-    """Answers with these products."""
+    """Answers with these products, each on a page of its own."""
 
     def __init__(self, *offers: str) -> None:
-        self.offers = list(offers)
+        self.pages = [{"PriceList": [each]} for each in offers]
 
-    def get_products(self, **_: Any) -> dict[str, Any]:
-        return {"PriceList": self.offers}
+    def get_paginator(self, _operation: str) -> Listed:
+        return self
+
+    def paginate(self, **_: Any) -> list[dict[str, Any]]:
+        return self.pages
 
 
 def test_price_of_a_node_is_read_once_and_lookalikes_are_not_it(
